@@ -101,7 +101,8 @@ endfunction()
 
 add_custom_target(check_headers)
 
-# What `make build` builds: every executable of apps/ and examples/, collected once all folders have been read.
+# What `make build` builds: every executable of apps/ and examples/, left at the top of the build tree. Collected once
+# all folders have been read.
 add_custom_target(programs)
 function(collect_programs)
   get_all_targets(${CMAKE_SOURCE_DIR} targets)
@@ -111,6 +112,7 @@ function(collect_programs)
     file(RELATIVE_PATH folder ${CMAKE_SOURCE_DIR} ${folder})
     if(type STREQUAL "EXECUTABLE" AND folder MATCHES "^(src/)?(apps|examples)(/|$)" AND NOT target MATCHES "_(test|bench|fuzz)$")
       add_dependencies(programs ${target})
+      set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
     endif()
   endforeach()
 endfunction()
