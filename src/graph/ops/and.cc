@@ -1,0 +1,15 @@
+#include "graph/ops/op.h"
+
+namespace ulmus::graph {
+
+const OpDef kAnd = BinaryOp("stablehlo.and", nullptr, [](double a, double b) {
+  const auto x = static_cast<int64_t>(a), y = static_cast<int64_t>(b);
+  return static_cast<double>(x & y);
+});
+
+Value And(Value x, Value y, Loc loc) {
+  CHECK_AT(loc, !IsFloat(x.dtype()), "{} of {}: wants bool or integers", kAnd.name, x.type().ToString());
+  return MakeBinary(kAnd, x, y, loc);
+}
+
+}  // namespace ulmus::graph

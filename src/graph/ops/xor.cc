@@ -1,0 +1,15 @@
+#include "graph/ops/op.h"
+
+namespace ulmus::graph {
+
+const OpDef kXor = BinaryOp("stablehlo.xor", nullptr, [](double a, double b) {
+  const auto x = static_cast<int64_t>(a), y = static_cast<int64_t>(b);
+  return static_cast<double>(x ^ y);
+});
+
+Value Xor(Value x, Value y, Loc loc) {
+  CHECK_AT(loc, !IsFloat(x.dtype()), "{} of {}: wants bool or integers", kXor.name, x.type().ToString());
+  return MakeBinary(kXor, x, y, loc);
+}
+
+}  // namespace ulmus::graph
