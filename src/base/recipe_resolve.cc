@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "base/edit_distance.h"
 #include "base/recipe.h"
@@ -33,8 +34,8 @@ std::string Join(std::string_view table, std::string_view key) {
 std::string_view LeafOf(std::string_view key) { return key.substr(key.rfind('.') + 1); }
 
 const TomlNode* FindNode(const TomlTable& table, std::string_view key) {
-  for (const auto& [name, node] : table) {
-    if (name == key) return &node;
+  for (const TomlNode& node : table.nodes) {
+    if (node.key == key) return &node;
   }
   return nullptr;
 }
@@ -193,10 +194,8 @@ class RecipeResolver {
                                   allow ? "an array of strings" : Name(field->type)));
     }
     // "v.x = 1" cannot be written, and the text holds one line: `v` is all there is.
-    TomlNode value = std::move(parsed->front().second);
-    TomlTable table;
-    table.emplace_back(key, std::move(value));
-    layers_.push_back({origin, std::move(table)});
+    parsed->nodes.front().key = key;
+    layers_.push_back({origin, *std::move(parsed)});
   }
 
   // --- Locks
@@ -265,8 +264,8 @@ class RecipeResolver {
   void Apply(const Layer& layer) {
     // A flag's key is dotted already.
     if (layer.origin.kind == Origin::Kind::kFlag) {
-      const auto& [key, node] = layer.table.front();
-      if (const Field* field = schema_.Find(key)) Assign(*field, node, layer.origin);
+      const TomlNode& node = layer.table.nodes.front();
+      if (const Field* field = schema_.Find(node.key)) Assign(*field, node, layer.origin);
       return;
     }
     ApplyTable(layer.table, kNoTable, layer.origin);
@@ -274,9 +273,9 @@ class RecipeResolver {
   }
 
   void ApplyTable(const TomlTable& table, std::string_view prefix, const Origin& origin) {
-    for (const auto& [name, node] : table) {
-      if (prefix.empty() && IsReserved(name)) continue;
-      const std::string key = Join(prefix, name);
+    for (const TomlNode& node : table.nodes) {
+      if (prefix.empty() && IsReserved(node.key)) continue;
+      const std::string key = Join(prefix, node.key);
       if (const Field* field = schema_.Find(key)) {
         Assign(*field, node, At(origin, node));
       } else if (!schema_.IsTable(key)) {
@@ -334,8 +333,8 @@ class RecipeResolver {
   // The keys of one table of an array; `prefix` is the part of the key inside the table.
   bool ReadItem(const Schema& item, const std::string& item_key, const TomlTable& table, std::string_view prefix, const Origin& origin) {
     bool fine = true;
-    for (const auto& [name, node] : table) {
-      const std::string inner = Join(prefix, name);
+    for (const TomlNode& node : table.nodes) {
+      const std::string inner = Join(prefix, node.key);
       const std::string key = fmt::format("{}.{}", item_key, inner);
       const auto* child = std::get_if<TomlTable>(&node.value);
       if (const Field* field = item.Find(inner)) {

@@ -85,24 +85,25 @@ class DepthScanner {
   int64_t dots_ = 0;
 };
 
-TomlNode Convert(const toml::node& node, const toml::source_position& position);
+TomlNode Convert(std::string key, const toml::node& node, const toml::source_position& position);
 
 TomlTable ConvertTable(const toml::table& table) {
   TomlTable result;
-  result.reserve(table.size());
-  for (const auto& [key, node] : table) result.emplace_back(std::string(key.str()), Convert(node, key.source().begin));
+  result.nodes.reserve(table.size());
+  for (const auto& [key, node] : table) result.nodes.push_back(Convert(std::string(key.str()), node, key.source().begin));
   return result;
 }
 
 TomlArray ConvertArray(const toml::array& array) {
   TomlArray result;
   result.reserve(array.size());
-  for (const toml::node& node : array) result.push_back(Convert(node, node.source().begin));
+  for (const toml::node& node : array) result.push_back(Convert("", node, node.source().begin));
   return result;
 }
 
-TomlNode Convert(const toml::node& node, const toml::source_position& position) {
+TomlNode Convert(std::string key, const toml::node& node, const toml::source_position& position) {
   TomlNode result;
+  result.key = std::move(key);
   result.line = static_cast<int64_t>(position.line);
   result.column = static_cast<int64_t>(position.column);
   if (const auto* value = node.as_boolean()) result.value = value->get();

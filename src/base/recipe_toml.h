@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <variant>
 #include <vector>
 
@@ -14,13 +13,15 @@ namespace ulmus {
 
 struct TomlNode;
 using TomlArray = std::vector<TomlNode>;
-using TomlTable = std::vector<std::pair<std::string, TomlNode>>;  // sorted by key
-struct TomlDate {};                                               // recognised so that it can be refused by name
+struct TomlTable {
+  std::vector<TomlNode> nodes;  // sorted by key
+};
+struct TomlDate {};  // recognised so that it can be refused by name
 
-// `line` and `column` (from 1) are those of the key, or of the value inside an array.
 struct TomlNode {
+  std::string key;  // within its table; "" inside an array
   std::variant<bool, int64_t, double, std::string, TomlDate, TomlArray, TomlTable> value;
-  int64_t line = 0;
+  int64_t line = 0;  // of the key, or of the value inside an array; from 1
   int64_t column = 0;
 };
 
