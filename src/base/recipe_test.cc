@@ -208,6 +208,7 @@ TEST(Recipe, RefusesWithOriginAndRemedy) {
       {"NUL in a string", ok + "name = \"a\\u0000b\"", {}, {"must not hold a NUL character"}},
       {"two lines in a flag", ok, {"train.seed=1\ntrain.x=2"}, {"line break"}},
       {"not TOML", "train.steps == 1", {}, {"run.toml:1:"}},
+      {"letter beyond ASCII in a bare key", ok + "s\xc3\xa0 = 1", {}, {"run.toml:2:2: a byte beyond ASCII outside a string"}},
       {"deep brackets", ok + "x = " + std::string(100, '['), {}, {"nested more than 16 levels deep"}},
   };
   for (const BadInput& bad : cases) {

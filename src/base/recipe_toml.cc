@@ -16,24 +16,28 @@
 namespace ulmus {
 namespace {
 
-// Finds text that would nest too deeply, without recursion: toml++ bounds arrays but not dotted keys, and frees its tables
-// recursively. Knows just enough TOML to skip strings and comments.
-class DepthScanner {
+constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+
+// Refuses, without recursion, what toml++ 3.3 would not survive: it bounds the nesting of arrays but not of dotted keys and
+// frees its tables recursively, and some letters beyond ASCII in a bare key are undefined behaviour. Knows just enough TOML
+// to skip strings and comments.
+class Scanner {
  public:
-  explicit DepthScanner(std::string_view text) : text_(text) {}
+  explicit Scanner(std::string_view text) : text_(text), at_(text.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0) {}
 
   std::optional<TomlError> Scan() {
     while (at_ < text_.size()) {
       const char c = text_[at_];
+      const int64_t column = static_cast<int64_t>(at_ - line_start_) + 1;
       if (c == '#') SkipComment();
       else if (c == '"' || c == '\'') SkipString(c);
-      else if (!Accept(c)) return TomlError{line_, static_cast<int64_t>(at_ - line_start_) + 1, TooDeep()};
+      else if (static_cast<unsigned char>(c) >= 0x80) return TomlError{line_, column, "a byte beyond ASCII outside a string"};
+      else if (!Accept(c)) return TomlError{line_, column, fmt::format("nested more than {} levels deep", kMaxTomlDepth)};
     }
     return std::nullopt;
   }
 
  private:
-  static std::string TooDeep() { return fmt::format("nested more than {} levels deep; flatten it", kMaxTomlDepth); }
 
   bool Accept(char c) {
     ++at_;
@@ -78,7 +82,7 @@ class DepthScanner {
   }
 
   std::string_view text_;
-  size_t at_ = 0;
+  size_t at_;
   size_t line_start_ = 0;
   int64_t line_ = 1;
   int64_t brackets_ = 0;
@@ -123,7 +127,7 @@ tl::expected<TomlTable, TomlError> ParseToml(std::string_view text) {
     return tl::unexpected(
         TomlError{1, 1, fmt::format("{} bytes are more than the {} a recipe may have", text.size(), kMaxTomlBytes)});
   }
-  if (std::optional<TomlError> too_deep = DepthScanner(text).Scan()) return tl::unexpected(*std::move(too_deep));
+  if (std::optional<TomlError> refused = Scanner(text).Scan()) return tl::unexpected(*std::move(refused));
   const toml::parse_result parsed = toml::parse(text);
   if (!parsed) {
     const toml::source_position& position = parsed.error().source().begin;
