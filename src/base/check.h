@@ -10,7 +10,22 @@
 
 namespace ulmus {
 
+#ifdef __cpp_lib_source_location
 using Loc = std::source_location;
+#else
+// clang 14, which builds the fuzzers, lacks std::source_location with the library of g++ 12.
+class Loc {
+ public:
+  static constexpr Loc current(const char* file = __builtin_FILE(), unsigned line = __builtin_LINE()) { return Loc(file, line); }
+  constexpr const char* file_name() const { return file_; }
+  constexpr unsigned line() const { return line_; }
+
+ private:
+  constexpr Loc(const char* file, unsigned line) : file_(file), line_(line) {}
+  const char* file_;
+  unsigned line_;
+};
+#endif
 
 // Prints "file:line: message" to stderr and aborts.
 [[noreturn]] void CheckFailed(const Loc& where, std::string_view message);
