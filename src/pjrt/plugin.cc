@@ -1,9 +1,11 @@
 #include "pjrt/plugin.h"
 
 #include <dlfcn.h>
+#include <elf.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 
@@ -36,13 +38,28 @@ Status CheckIsSharedLibrary(const std::string& path) {
   if (!fs::is_regular_file(path, error)) {
     return InvalidArgumentError("PJRT plugin {}: expected a shared library, found a folder or special file", path);
   }
+  const auto size = static_cast<int64_t>(fs::file_size(path, error));
   std::ifstream in(path, std::ios::binary);
-  char magic[4] = {};
-  if (!in.read(magic, 4) || std::string_view(magic, 4) != std::string_view("\x7f" "ELF", 4)) {
-    if (!in && !in.eof()) return PermissionDeniedError("PJRT plugin {}: cannot be read; check its permissions", path);
+  if (!in) return PermissionDeniedError("PJRT plugin {}: cannot be read; check its permissions", path);
+  Elf64_Ehdr header{};
+  in.read(reinterpret_cast<char*>(&header), sizeof header);
+  if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0) {
     return InvalidArgumentError("PJRT plugin {}: expected a shared library (ELF), found another kind of file of {} bytes. "
                                 "Wheels must be unpacked first (`make setup`)",
-                                path, fs::file_size(path, error));
+                                path, size);
+  }
+  // dlopen maps what the header promises and the process dies of SIGBUS where the file ends early.
+  int64_t promised = sizeof header;
+  for (int i = 0; in && header.e_ident[EI_CLASS] == ELFCLASS64 && i < header.e_phnum; ++i) {
+    Elf64_Phdr segment{};
+    in.seekg(static_cast<int64_t>(header.e_phoff) + i * header.e_phentsize);
+    in.read(reinterpret_cast<char*>(&segment), sizeof segment);
+    if (segment.p_type == PT_LOAD) promised = std::max(promised, static_cast<int64_t>(segment.p_offset + segment.p_filesz));
+  }
+  if (!in || promised > size) {
+    return DataLossError("PJRT plugin {}: the file is cut short: found {} bytes, its header promises {}. Unpack the wheel again "
+                         "(`make setup`)",
+                         path, size, promised);
   }
   return {};
 }

@@ -42,6 +42,7 @@ class Plugin {
   // Opens the plugin, or returns the one already opened from this file. Errors:
   //   kNotFound            no such file
   //   kInvalidArgument     not a shared library, or no PJRT plugin (symbol GetPjrtApi missing)
+  //   kDataLoss            the file is cut short
   //   kFailedPrecondition  made for another machine or C library; another major API version; too old for us
   static Result<std::shared_ptr<Plugin>> Load(const std::string& path);
 
