@@ -41,7 +41,8 @@ class CompiledProgram {
   };
   Result<OutputTypes> ComputeOutputTypes() const;
   Result<MemoryStats> ComputeMemoryStats() const;
-  // "flops", "bytes accessed", "optimal_seconds", ...; custom calls count as nothing. kUnimplemented on CUDA.
+  // "flops", "bytes accessed", "optimal_seconds", ...; custom calls count as nothing. kUnimplemented on
+  // CUDA and on CPU plugins of API 0.106 and newer.
   Result<std::map<std::string, double>> ComputeCost() const;
   // Equal for equal programs in any process. For logs and "do all hosts run the same program", not as a cache key.
   Result<std::string> ComputeFingerprint() const;
