@@ -1,0 +1,24 @@
+#include "apps/commands.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+
+namespace ulmus::apps {
+namespace {
+
+constexpr Command kCommands[] = {
+    {AddDevices},
+    {AddDevicesProbe},
+};
+
+}  // namespace
+
+std::span<const Command> Commands() { return kCommands; }
+
+int Fail(const Status& status) {
+  fmt::print(stderr, "error: {}\n", status.message());
+  return ExitCodeFor(status);
+}
+
+}  // namespace ulmus::apps

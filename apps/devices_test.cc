@@ -1,0 +1,114 @@
+// `ulmus devices` from outside.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "pjrt/testing.h"
+
+namespace ulmus::apps {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+
+struct Output {
+  std::string text;
+  int exit_code = -1;
+};
+
+Output RunUlmus(const std::string& arguments) {
+  Output output;
+  FILE* pipe = popen((std::string(ULMUS_PROGRAM) + " " + arguments + " 2>&1").c_str(), "r");
+  if (pipe == nullptr) return output;
+  std::array<char, 4096> block{};
+  for (size_t n; (n = fread(block.data(), 1, block.size(), pipe)) > 0;) output.text.append(block.data(), n);
+  const int status = pclose(pipe);
+  if (WIFEXITED(status)) output.exit_code = WEXITSTATUS(status);
+  return output;
+}
+
+json PluginNamed(const json& report, const std::string& path) {
+  for (const json& plugin : report["plugins"]) {
+    if (plugin["path"] == path) return plugin;
+  }
+  return {};
+}
+
+TEST(Devices, ListsEveryInstalledCpuPluginWithItsDevices) {
+  const Output output = RunUlmus("devices --json");
+  EXPECT_EQ(output.exit_code, 0) << output.text;
+  const json report = json::parse(output.text, nullptr, false);
+  ASSERT_TRUE(report.is_object()) << output.text;
+  const auto installed = pjrt::InstalledCpuPlugins();
+  if (installed.empty()) GTEST_SKIP() << "no CPU plugin is installed; run `make setup`";
+  for (const pjrt::PluginCandidate& candidate : installed) {
+    const json plugin = PluginNamed(report, candidate.path);
+    ASSERT_TRUE(plugin.is_object()) << candidate.path;
+    EXPECT_EQ(plugin["name"], candidate.name);
+    EXPECT_EQ(plugin["platform"], "cpu");
+    EXPECT_EQ(plugin["devices"].size(), 1u);
+    EXPECT_THAT(plugin["api_version"].get<std::string>(), testing::StartsWith("0."));
+    EXPECT_FALSE(plugin.contains("error"));
+  }
+}
+
+TEST(Devices, AnExplicitPluginThatFailsIsAFailure) {
+  const std::string fixture = ULMUS_NO_SYMBOL_FIXTURE;
+  const Output flag = RunUlmus("devices --json --plugin " + fixture);
+  EXPECT_EQ(flag.exit_code, 1);
+  const json plugin = json::parse(flag.text, nullptr, false)["plugins"][0];
+  EXPECT_EQ(plugin["path"], fixture);
+  EXPECT_EQ(plugin["origin"], "flag");
+  EXPECT_THAT(plugin["error"].get<std::string>(), HasSubstr("GetPjrtApi"));
+
+  setenv("ULMUS_PJRT_PLUGIN", "/nowhere/plugin.so", 1);
+  const Output environment = RunUlmus("devices");
+  unsetenv("ULMUS_PJRT_PLUGIN");
+  EXPECT_EQ(environment.exit_code, 1);
+  EXPECT_THAT(environment.text, AllOf(HasSubstr("/nowhere/plugin.so"), HasSubstr("no such file")));
+}
+
+TEST(Devices, APluginThatCrashesIsALineInTheReport) {
+  const Output output = RunUlmus(std::string("devices --json --plugin ") + ULMUS_CRASH_FIXTURE);
+  EXPECT_EQ(output.exit_code, 1);
+  const json report = json::parse(output.text, nullptr, false);
+  ASSERT_TRUE(report.is_object()) << output.text;
+  EXPECT_THAT(report["plugins"][0]["error"].get<std::string>(), HasSubstr("crashed its process with signal 6"));
+  EXPECT_EQ(report["plugins"].size(), pjrt::FindPlugins().size() + 1);  // the others are still probed
+}
+
+TEST(Devices, APluginThatHangsIsStopped) {
+  const auto start = std::chrono::steady_clock::now();
+  // The short limit may stop real plugins too; this test is about the one that never answers.
+  const Output output = RunUlmus(std::string("devices --json --timeout-s 0.3 --plugin ") + ULMUS_HANG_FIXTURE);
+  EXPECT_EQ(output.exit_code, 1);
+  const json report = json::parse(output.text, nullptr, false);
+  ASSERT_TRUE(report.is_object()) << output.text;
+  EXPECT_THAT(report["plugins"][0]["error"].get<std::string>(), HasSubstr("no answer within 0.3 s"));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
+}
+
+TEST(CommandLine, MistakesExitWith2AndHelpWith0) {
+  EXPECT_EQ(RunUlmus("").exit_code, 2);
+  EXPECT_EQ(RunUlmus("no-such-command").exit_code, 2);
+  EXPECT_EQ(RunUlmus("devices --no-such-flag").exit_code, 2);
+  EXPECT_EQ(RunUlmus("devices --timeout-s=-1").exit_code, 2);
+  const Output help = RunUlmus("devices --help");
+  EXPECT_EQ(help.exit_code, 0);
+  EXPECT_THAT(help.text, HasSubstr("Example: ulmus devices"));
+  const Output version = RunUlmus("--version");
+  EXPECT_EQ(version.exit_code, 0);
+  EXPECT_THAT(version.text, HasSubstr("ulmus 0."));
+  EXPECT_EQ(RunUlmus("--help").text.find("devices-probe"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace ulmus::apps

@@ -1,0 +1,51 @@
+#include "pjrt/testing.h"
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+
+#include "pjrt/wheels.h"
+
+namespace ulmus::pjrt {
+namespace {
+
+struct SharedClients {
+  std::mutex mutex;
+  std::map<std::pair<const Plugin*, int64_t>, std::unique_ptr<Client>> clients;
+};
+
+Result<Client*> SharedClientOf(std::shared_ptr<Plugin> plugin, int64_t num_devices) {
+  static SharedClients& shared = *new SharedClients;  // outlives every test's statics
+  const std::lock_guard lock(shared.mutex);
+  std::unique_ptr<Client>& client = shared.clients[{plugin.get(), num_devices}];
+  if (client == nullptr) client = TRY(Client::Create(std::move(plugin), {.num_devices = num_devices, .options = {}}));
+  return client.get();
+}
+
+}  // namespace
+
+std::vector<PluginCandidate> KnownCpuPlugins() {
+  const std::vector<PluginCandidate> found = FindPlugins();
+  std::vector<PluginCandidate> known;
+  for (const KnownWheel& wheel : KnownWheels()) {
+    if (wheel.kind != "cpu") continue;
+    const auto it = std::ranges::find(found, wheel.name, &PluginCandidate::name);
+    known.push_back(it != found.end() ? *it : PluginCandidate{std::string(wheel.name), "", "", "cpu"});
+  }
+  return known;
+}
+
+std::vector<PluginCandidate> InstalledCpuPlugins() {
+  std::vector<PluginCandidate> plugins = KnownCpuPlugins();
+  std::erase_if(plugins, [](const PluginCandidate& plugin) { return plugin.path.empty(); });
+  return plugins;
+}
+
+Result<Client*> SharedClient(const PluginCandidate& plugin, int64_t num_devices) {
+  if (plugin.path.empty()) return NotFoundError("plugin {} is not installed; run `make setup`", plugin.name);
+  return SharedClientOf(TRY(Plugin::Load(plugin.path)), num_devices);
+}
+
+Result<Client*> SharedDefaultClient(int64_t num_devices) { return SharedClientOf(TRY(LoadDefaultCpuPlugin()), num_devices); }
+
+}  // namespace ulmus::pjrt
