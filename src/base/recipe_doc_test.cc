@@ -51,5 +51,18 @@ TEST(RecipeFormat, WorkedExampleHolds) {
   EXPECT_THAT(*page, HasSubstr(fmt::format("```\n{}\n```", Recipe::Resolve(ExampleSchema(), input).status().message())));
 }
 
+TEST(RecipeFormat, ErrorsReadAsDescribed) {
+  const char* root = std::getenv("ULMUS_SOURCE_DIR");
+  const Result<std::string> page = ReadFile(Path(root != nullptr ? root : ".") / "docs/formats/recipe.md");
+  ASSERT_TRUE(page.ok()) << page.error().message() << " (run from the top of the repository)";
+  Schema schema;
+  schema.Int("train.steps", std::nullopt, {.help = "optimizer steps", .min = 1})
+      .Float("optim.lr_peak", 3e-4, {.help = "learning rate", .above = 0})
+      .Float("optim.weight_decay", 0.1, {.help = "decoupled"});
+  const std::string text = "# a recipe\n[train]\nsteps = 100\n[optim]\nlr_paek = 1e-4\nweight_decay = \"0.1\"\n";
+  const Result<Recipe> recipe = Recipe::Resolve(schema, {.file = {"run.toml", text}, .flags = {"train.steps=-5"}});
+  EXPECT_THAT(*page, HasSubstr(fmt::format("```\n{}\n```", recipe.status().message())));
+}
+
 }  // namespace
 }  // namespace ulmus

@@ -33,7 +33,7 @@ bool IsBelow(std::string_view key, std::string_view table) {
 template <class T>
 Field MakeField(std::string key, FieldType type, std::optional<T> default_value, FieldOptions options) {
   Field field{.key = std::move(key), .type = type, .default_value = std::nullopt, .options = std::move(options), .item = nullptr};
-  if (default_value) field.default_value = RecipeValue(*std::move(default_value));
+  if (default_value) field.default_value.emplace(*std::move(default_value));
   return field;
 }
 
