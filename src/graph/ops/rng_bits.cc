@@ -1,5 +1,6 @@
 #include "graph/ops/op.h"
 
+#include <algorithm>
 #include <bit>
 #include <utility>
 
@@ -24,6 +25,11 @@ std::pair<uint32_t, uint32_t> Threefry(uint64_t key, uint64_t counter) {
   return {x0, x1};
 }
 
+size_t SplitAxis(const Dims& dims) {
+  const auto even = std::ranges::find_if(dims, [](int64_t d) { return d % 2 == 0; });
+  return static_cast<size_t>((even != dims.end() ? even : std::ranges::max_element(dims)) - dims.begin());
+}
+
 }  // namespace
 
 const OpDef kRngBits = {
@@ -36,21 +42,27 @@ const OpDef kRngBits = {
         },
     .evaluate =
         [](const Node& n, std::span<const RefTensor* const> in) {
-          // XLA's layout: pair i of the output comes from counter + i, first words then second words.
+          // XLA halves the first even axis (the longest, if none is even), rounded up. Pair i comes from counter + i; its
+          // two words stand side by side along that axis.
           RefTensor state = *in[0], bits = RefTensor::Zeros(n.results[1]);
           const auto key = static_cast<uint64_t>(in[0]->data[0]), counter = static_cast<uint64_t>(in[0]->data[1]);
-          const size_t half = (bits.data.size() + 1) / 2;
-          for (size_t i = 0; i < half; ++i) {
-            const auto [a, b] = Threefry(key, counter + i);
-            bits.data[i] = a;
-            if (half + i < bits.data.size()) bits.data[half + i] = b;
-          }
-          state.data[1] = static_cast<double>(counter + half);
+          Dims half = bits.type.shape.dims();
+          const size_t axis = SplitAxis(half);
+          half[axis] = (half[axis] + 1) / 2;
+          ForEachIndex(Shape(half), [&](const Dims& index, int64_t flat) {
+            const auto [a, b] = Threefry(key, counter + static_cast<uint64_t>(flat));
+            Dims first = index, second = index;
+            first[axis] = 2 * index[axis], second[axis] = first[axis] + 1;
+            bits.data[static_cast<size_t>(FlatIndex(bits.type.shape, first))] = a;
+            if (second[axis] < bits.type.shape.dims()[axis]) bits.data[static_cast<size_t>(FlatIndex(bits.type.shape, second))] = b;
+          });
+          state.data[1] = static_cast<double>(counter + static_cast<uint64_t>(Shape(half).num_elements()));
           return std::vector{std::move(state), std::move(bits)};
         },
 };
 
 RngResult RngBits(Value state, Shape shape, Loc loc) {
+  CHECK_AT(loc, shape.rank() > 0, "{}: wants a shape of rank 1 or more", kRngBits.name);
   CHECK_AT(loc, state.type() == (TensorType{DType::kU64, {2}}), "{}: state {}, wants u64[2] = (key, counter)", kRngBits.name, state.type().ToString());
   const Values out = MakeValues(kRngBits, {state}, {state.type(), {DType::kU32, std::move(shape)}}, loc);
   return {out[0], out[1]};

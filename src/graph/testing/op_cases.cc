@@ -147,7 +147,7 @@ void AddReductionsAndLookup(std::vector<OpCase>& cases) {
                      return Values{Softmax(v[0]), LogSumExp(v[0]), TakeAlongLast(v[0], v[1]), Silu(v[0]), Mean(Square(v[0]), {0}), ArgMax(v[0])};
                    }});
   cases.push_back(Whole("rng_bits", {{{DType::kU64, {2}}, 3, 70000}}, [](Values v) {
-    const RngResult a = RngBits(v[0], {5, 3}), b = RngBits(a.state, {4});
+    const RngResult a = RngBits(v[0], {3, 4}), b = RngBits(a.state, {5, 3});
     return Values{a.bits, b.bits};
   }));
 }
