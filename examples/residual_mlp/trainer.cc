@@ -105,6 +105,7 @@ Result<double> Trainer::Evaluate(const TextBatch& batch) {
   for (size_t i = 0; i < state_.size(); i += 3) arguments.push_back(&state_[i]);  // weights without moments
   arguments.insert(arguments.end(), {&tokens, &labels});
   const std::vector<pjrt::ShardedArray> results = TRY(eval_->Execute(arguments));
+  TRY(eval_->Wait());
   return ReadScalar(results[0]);
 }
 
