@@ -5,9 +5,9 @@
 namespace ulmus::pjrt {
 namespace {
 
-// Cuts `text` at the first line that starts a source trace: "*** Begin stack trace ***", "=== Source Location Trace: ===".
+// Cuts `text` where the traces that plugins append begin.
 std::string_view DropTraces(std::string_view text) {
-  for (const std::string_view mark : {"=== Source Location Trace", "*** Begin stack trace", "\nStack trace:", "\nSource Location Trace"}) {
+  for (const std::string_view mark : {"=== Source Location Trace", "*** Begin stack trace", "Suspected Python Code Location:"}) {
     text = text.substr(0, text.find(mark));
   }
   return text;

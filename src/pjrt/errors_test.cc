@@ -11,6 +11,8 @@ TEST(CleanMessage, DropsTheVersionSentenceAndSourceTraces) {
             "-:3:10: error: custom op 'stablehlo.nosuch' is unknown");
   EXPECT_EQ(CleanMessage("No such thing\n\n=== Source Location Trace: ===\nxla/pjrt/foo.cc:12\n"), "No such thing");
   EXPECT_EQ(CleanMessage("It broke.\n*** Begin stack trace ***\n0x1234\n*** End stack trace ***\n"), "It broke.");
+  EXPECT_EQ(CleanMessage("Custom emitter for x not found\n\t\n\nSuspected Python Code Location:\n  <no source information>"),
+            "Custom emitter for x not found");
   EXPECT_EQ(CleanMessage("two\nlines"), "two\nlines");
   EXPECT_EQ(CleanMessage(""), "");
 }
