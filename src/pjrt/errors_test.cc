@@ -22,6 +22,7 @@ TEST(MakeStatus, CodesFollowTheTextWhereThePluginsAreVague) {
   EXPECT_EQ(MakeStatus(2, "No such compile option: 'x'").code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(MakeStatus(13, "While setting option xla_y, 'hello' is not a valid bool value.").code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(MakeStatus(2, "XLA:TPU compile permanent error. CompileTimeHbmOom: exceeds").code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(MakeStatus(5, "-:12:3").code(), StatusCode::kNotFound);  // no parser error
   EXPECT_EQ(MakeStatus(5, "gone").code(), StatusCode::kNotFound);
   EXPECT_EQ(MakeStatus(99, "new code").code(), StatusCode::kUnknown);
   EXPECT_EQ(MakeStatus(13, "").message(), "the plugin gave no message");

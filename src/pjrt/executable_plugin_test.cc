@@ -147,6 +147,9 @@ int64_t ResidentBytes() {
 }
 
 TEST_P(ExecutableTest, ManyStepsWithDonationUploadAndDownloadDoNotGrow) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "the sanitizer keeps freed memory";
+#endif
   Client& client = SharedClientOrDie(1);
   constexpr int64_t kCount = 1 << 20;  // 4 MiB
   const auto executable = client.Compile(Counter(kCount));
