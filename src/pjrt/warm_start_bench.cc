@@ -1,11 +1,13 @@
-// From nothing to an executable from the cache: load the plugin, make a client, hash-check, load. Each turn is a fresh
-// process, so run it alone:
+// From the start of a process to an executable from the cache: load the plugin, make a client, look up, load. Each turn is
+// this program started anew; a forked child would inherit a plugin without its threads, and hang.
 //   pjrt_bench --benchmark_filter=WarmStart
 #include <benchmark/benchmark.h>
+#include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 
 #include "base/check.h"
@@ -40,32 +42,37 @@ struct Turn {
   bool from_cache;
 };
 
-Turn TakeTurn(const PluginCandidate& candidate, const std::string& directory) {
-  const auto start = std::chrono::steady_clock::now();
-  const auto plugin = Plugin::Load(candidate.path);
+constexpr const char* kPluginVariable = "ULMUS_WARM_START_PLUGIN";
+constexpr const char* kCacheVariable = "ULMUS_WARM_START_CACHE";
+
+// In the child. True if the executable came from the cache.
+bool TakeTurn(const std::string& path, const std::string& directory) {
+  const auto plugin = Plugin::Load(path);
   CHECK(plugin.ok(), "{}", plugin.status().ToString());
   const auto client = Client::Create(*plugin);
   CHECK(client.ok(), "{}", client.status().ToString());
   CompilationCache cache({.directory = directory, .log = {}});
   const auto executable = (*client)->Compile(Chain(), {}, &cache);
   CHECK(executable.ok(), "{}", executable.status().ToString());
-  return {std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), (*executable)->from_cache()};
+  return (*executable)->from_cache();
 }
 
+constexpr int kFromCache = 10, kCompiled = 11;  // exit codes of a turn
+
 Turn TakeTurnInChild(const PluginCandidate& candidate, const std::string& directory) {
-  int fds[2];
-  CHECK(pipe(fds) == 0, "no pipe");
-  const pid_t pid = fork();
-  if (pid == 0) {
-    const Turn turn = TakeTurn(candidate, directory);
-    _exit(write(fds[1], &turn, sizeof turn) == sizeof turn ? 0 : 1);
-  }
-  close(fds[1]);
-  Turn turn{};
-  CHECK(read(fds[0], &turn, sizeof turn) == sizeof turn, "the child failed");
-  close(fds[0]);
-  waitpid(pid, nullptr, 0);
-  return turn;
+  setenv(kPluginVariable, candidate.path.c_str(), 1);
+  setenv(kCacheVariable, directory.c_str(), 1);
+  const auto start = std::chrono::steady_clock::now();
+  char name[] = "pjrt_bench";
+  char* const argv[] = {name, nullptr};
+  pid_t pid = 0;
+  CHECK(posix_spawn(&pid, "/proc/self/exe", nullptr, nullptr, argv, environ) == 0, "the benchmark cannot start itself");
+  int status = 0;
+  CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status), "the child ended with status {}", status);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  unsetenv(kPluginVariable);
+  CHECK(WEXITSTATUS(status) == kFromCache || WEXITSTATUS(status) == kCompiled, "the child failed");
+  return {seconds, WEXITSTATUS(status) == kFromCache};
 }
 
 void WarmStart(benchmark::State& state, const PluginCandidate& candidate) {
@@ -82,6 +89,9 @@ void WarmStart(benchmark::State& state, const PluginCandidate& candidate) {
 }
 
 [[maybe_unused]] const bool kRegistered = [] {
+  if (const char* plugin = std::getenv(kPluginVariable)) {
+    _exit(TakeTurn(plugin, std::getenv(kCacheVariable)) ? kFromCache : kCompiled);
+  }
   for (const PluginCandidate& plugin : InstalledCpuPlugins()) {
     benchmark::RegisterBenchmark(("WarmStart/" + plugin.name).c_str(), WarmStart, plugin)
         ->UseManualTime()
