@@ -16,7 +16,7 @@ Status TakeError(const PJRT_Api* api, PJRT_Error* error) {
   code.error = error;
   // Failing to read a code is itself an error object; one unknown code is all a caller can use.
   PJRT_Error* second = api->PJRT_Error_GetCode(&code);
-  Status status = MakeStatus(second == nullptr ? static_cast<int>(code.code) : static_cast<int>(StatusCode::kUnknown),
+  Status status = MakeStatus(second == nullptr ? EnumAsInt(code.code) : static_cast<int>(StatusCode::kUnknown),
                              std::string_view(message.message, message.message_size));
   for (PJRT_Error* done : {error, second}) {
     if (done == nullptr) continue;
@@ -56,7 +56,8 @@ Status AwaitEvent(const PJRT_Api* api, PJRT_Event* event) {
 
 const PJRT_Extension_Base* FindExtension(const PJRT_Api* api, int type) {
   for (const PJRT_Extension_Base* e = api->extension_start; e != nullptr; e = e->next) {
-    if (static_cast<int>(e->type) == type) return e;
+    // As a number: newer plugins list types that the enumeration of our header lacks.
+    if (EnumAsInt(e->type) == type) return e;
   }
   return nullptr;
 }
@@ -85,11 +86,11 @@ PJRT_Buffer_Type ToBufferType(DType dtype) {
   return PJRT_Buffer_Type_INVALID;
 }
 
-std::string BufferTypeName(PJRT_Buffer_Type type) {
+std::string BufferTypeName(int type) {
   for (const TypePair& pair : kTypes) {
-    if (pair.type == type) return std::string(Name(pair.dtype));
+    if (static_cast<int>(pair.type) == type) return std::string(Name(pair.dtype));
   }
-  return fmt::format("PJRT type {}", static_cast<int>(type));
+  return fmt::format("PJRT type {}", type);
 }
 
 std::vector<PJRT_NamedValue> NamedValues(const std::map<std::string, OptionValue>& options) {

@@ -25,6 +25,15 @@ Args MakeArgs() {
   return args;
 }
 
+// The number in an enumeration that a plugin wrote: it may be newer than our header's list, so not a value of it.
+template <class Enum>
+int EnumAsInt(const Enum& value) {
+  static_assert(sizeof(Enum) == sizeof(int));
+  int number;
+  std::memcpy(&number, &value, sizeof number);
+  return number;
+}
+
 // Takes and destroys `error`; null is ok. The message is cleaned (errors.h).
 Status TakeError(const PJRT_Api* api, PJRT_Error* error);
 
@@ -56,7 +65,7 @@ const PJRT_Extension_Base* FindExtension(const PJRT_Api* api, int type);
 
 PJRT_Buffer_Type ToBufferType(DType dtype);
 // "f32"; "PJRT type 17" for one that we have no name for.
-std::string BufferTypeName(PJRT_Buffer_Type type);
+std::string BufferTypeName(int type);
 
 // Views into `options`, which must outlive the result.
 std::vector<PJRT_NamedValue> NamedValues(const std::map<std::string, OptionValue>& options);

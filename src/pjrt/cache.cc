@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <openssl/evp.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,15 +9,15 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
-#include <cstdio>
+#include <cstdio>  // rename
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <memory>
 #include <vector>
 
-#include "base/check.h"
+#include "base/hash.h"
+#include "base/log.h"
 #include "pjrt/cache_entry.h"
 
 namespace ulmus::pjrt {
@@ -32,29 +31,11 @@ constexpr std::string_view kTemporarySuffix = ".tmp";
 constexpr auto kTemporaryLifetime = std::chrono::hours(1);
 constexpr int64_t kMaxHashRecordBytes = 16 << 10;
 
-class Sha256 {
- public:
-  Sha256() : context_(EVP_MD_CTX_new(), EVP_MD_CTX_free) {
-    CHECK(context_ && EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr) == 1, "OpenSSL has no sha256");
-  }
-  void Add(std::string_view bytes) { EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size()); }
-  // With its length before it, so that no two lists of fields give the same bytes.
-  void AddField(std::string_view bytes) {
-    Add(fmt::format("{}:", bytes.size()));
-    Add(bytes);
-  }
-  std::string Hex() {
-    unsigned char digest[EVP_MAX_MD_SIZE];
-    unsigned int size = 0;
-    EVP_DigestFinal_ex(context_.get(), digest, &size);
-    std::string hex;
-    for (unsigned int i = 0; i < size; ++i) hex += fmt::format("{:02x}", digest[i]);
-    return hex;
-  }
-
- private:
-  std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context_;
-};
+// With its length before it, so that no two lists of fields give the same bytes.
+void AddField(Sha256& hash, std::string_view bytes) {
+  hash.Update(fmt::format("{}:", bytes.size()));
+  hash.Update(bytes);
+}
 
 class File {
  public:
@@ -138,8 +119,8 @@ Result<std::string> HashFile(const std::string& path) {
   while (true) {
     const int64_t n = ReadFully(file.fd(), block.data(), static_cast<int64_t>(block.size()));
     if (n < 0) return UnavailableError("{}: {}", path, Errno());
-    if (n == 0) return hash.Hex();
-    hash.Add({block.data(), static_cast<size_t>(n)});
+    if (n == 0) return hash.hex();
+    hash.Update(std::string_view(block.data(), static_cast<size_t>(n)));
   }
 }
 
@@ -158,24 +139,24 @@ std::string DefaultCacheDirectory() {
 
 std::string CacheKey(const CacheKeyParts& parts) {
   Sha256 hash;
-  hash.AddField("ulmus executable 1");
-  hash.AddField(parts.plugin_hash);
-  hash.AddField(fmt::format("{}.{}", parts.api_major, parts.api_minor));
-  hash.AddField(parts.machine);
-  hash.AddField(parts.platform_version);
-  hash.AddField(parts.compile_options);
-  hash.AddField(std::to_string(parts.environment.size()));
+  AddField(hash, "ulmus executable 1");
+  AddField(hash, parts.plugin_hash);
+  AddField(hash, fmt::format("{}.{}", parts.api_major, parts.api_minor));
+  AddField(hash, parts.machine);
+  AddField(hash, parts.platform_version);
+  AddField(hash, parts.compile_options);
+  AddField(hash, std::to_string(parts.environment.size()));
   for (const auto& [name, value] : parts.environment) {
-    hash.AddField(name);
-    hash.AddField(value);
+    AddField(hash, name);
+    AddField(hash, value);
   }
-  hash.AddField(std::to_string(parts.custom_calls.size()));
+  AddField(hash, std::to_string(parts.custom_calls.size()));
   for (const auto& [target, version] : parts.custom_calls) {
-    hash.AddField(target);
-    hash.AddField(std::to_string(version));
+    AddField(hash, target);
+    AddField(hash, std::to_string(version));
   }
-  hash.AddField(parts.program);
-  return hash.Hex();
+  AddField(hash, parts.program);
+  return hash.hex();
 }
 
 std::string CpuDescription() {
@@ -206,7 +187,7 @@ CompilationCache::CompilationCache(CacheOptions options) : options_(std::move(op
 
 void CompilationCache::Log(std::string_view line) const {
   if (options_.log) return options_.log(line);
-  fmt::print(stderr, "warning: executable cache: {}\n", line);
+  LogWarning("executable cache: {}", line);
 }
 
 std::string CompilationCache::EntryPath(const std::string& key) const {
@@ -297,10 +278,8 @@ Result<std::string> CompilationCache::PluginHash(const std::string& path) {
   const std::string identity = fmt::format("ulmus plugin hash 1\n{}\n{} {}.{:09} {}.{:09} {}\n", path, info.st_size, info.st_mtim.tv_sec,
                                            info.st_mtim.tv_nsec, info.st_ctim.tv_sec, info.st_ctim.tv_nsec, info.st_ino);
   if (options_.directory.empty()) return HashFile(path);
-  Sha256 name;
-  name.Add(path);
   const std::string folder = options_.directory + "/plugins";
-  const std::string record = fmt::format("{}/{}", folder, name.Hex());
+  const std::string record = fmt::format("{}/{}", folder, Sha256Hex(path));
   constexpr size_t kHexDigits = 64;
   if (const Result<std::string> known = ReadBounded(record, kMaxHashRecordBytes);
       known.ok() && known->size() == identity.size() + kHexDigits && known->starts_with(identity)) {

@@ -17,7 +17,7 @@ namespace ulmus::pjrt {
 struct CacheOptions {
   std::string directory;                    // empty: DefaultCacheDirectory()
   int64_t max_bytes = int64_t{4} << 30;     // of all entries; the least recently used go first
-  // Receives one line per warning; default: stderr. Called from the thread that uses the cache.
+  // Receives one line per warning; default: the log (base/log.h). Called from the thread that uses the cache.
   std::function<void(std::string_view)> log;
 };
 

@@ -1,8 +1,7 @@
 #include "pjrt/cache_entry.h"
 
-#include <xxhash.h>
-
 #include "base/check.h"
+#include "base/hash.h"
 
 namespace ulmus::pjrt {
 namespace {
@@ -50,7 +49,7 @@ std::string EncodeCacheEntry(const std::string& key, std::string_view payload) {
   entry += LittleEndian(uint32_t{0});
   entry += KeyBytes(key);
   entry += LittleEndian(static_cast<uint64_t>(payload.size()));
-  entry += LittleEndian(static_cast<uint64_t>(XXH3_64bits(payload.data(), payload.size())));
+  entry += LittleEndian(Xxh3(payload));
   CHECK(entry.size() == kCacheHeaderBytes, "header of {} bytes", entry.size());
   entry += payload;
   return entry;
@@ -67,7 +66,7 @@ Result<std::string_view> DecodeCacheEntry(const std::string& key, std::string_vi
   const std::string_view payload = entry.substr(kCacheHeaderBytes);
   if (size != payload.size()) return DataLossError("payload of {} bytes, the header says {}", payload.size(), size);
   const uint64_t checksum = ReadLittleEndian(entry, kChecksumAt, sizeof(uint64_t));
-  const uint64_t found = XXH3_64bits(payload.data(), payload.size());
+  const uint64_t found = Xxh3(payload);
   if (found != checksum) return DataLossError("checksum {:016x}, the header says {:016x}", found, checksum);
   return payload;
 }

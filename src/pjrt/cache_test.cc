@@ -235,6 +235,24 @@ TEST(CacheKey, EveryPartCounts) {
   EXPECT_EQ(std::ranges::adjacent_find(keys), keys.end());
 }
 
+// The worked example of docs/formats/executable_cache.md.
+TEST(CacheEntry, IsWhatTheDocumentationShows) {
+  const CacheKeyParts parts{.plugin_hash = "h",
+                            .api_major = 0,
+                            .api_minor = 81,
+                            .machine = "m",
+                            .platform_version = "v",
+                            .compile_options = "o",
+                            .environment = {{"NPROC", "2"}},
+                            .custom_calls = {},
+                            .program = "p"};
+  const std::string key = CacheKey(parts);
+  EXPECT_EQ(key, "0fd4b06ce51222910275df705c845a510d586e3333faf1ed2c965b66bb217f0f");
+  std::string hex;
+  for (const char c : EncodeCacheEntry(key, "xla")) hex += fmt::format("{:02x}", static_cast<unsigned char>(c));
+  EXPECT_EQ(hex, "554c4d55534558450100000000000000" + key + "030000000000000066dd685676bf15d8" + "786c61");
+}
+
 TEST(CacheKey, MachineAndEnvironmentAreDescribed) {
   EXPECT_FALSE(CpuDescription().empty());
   setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=false", 1);

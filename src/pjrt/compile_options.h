@@ -25,8 +25,12 @@ struct CompileOptions {
   int64_t max_steps_in_flight = 2;
 };
 
-// Options that our measurements ask for on a platform ("cpu", "tpu", "cuda"). docs/decisions/0003-default-cpu-plugin.md.
-std::map<std::string, OptionValue> DefaultOverrides(const std::string& platform, int64_t num_partitions);
+// True if this CPU multiplies bf16 itself (AVX512-BF16 or AMX). Decides whether library fusions pay.
+bool CpuHasBf16Products();
+
+// Options that our measurements ask for on a platform ("cpu", "tpu", "cuda"); `bf16_products` is CpuHasBf16Products() of the
+// machine that runs the program. docs/decisions/0003-default-cpu-plugin.md.
+std::map<std::string, OptionValue> DefaultOverrides(const std::string& platform, int64_t num_partitions, bool bf16_products);
 
 // CompileOptionsProto bytes, equal for equal input. `device_ids` has one PJRT device id per partition.
 std::string SerializeCompileOptions(const CompileOptions& options, const std::string& platform,

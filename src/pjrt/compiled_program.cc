@@ -35,7 +35,7 @@ Result<CompiledProgram::OutputTypes> CompiledProgram::ComputeOutputTypes() const
   OutputTypes out;
   const int64_t* next = dims.dims;
   for (size_t i = 0; i < count.num_outputs; ++i) {
-    out.dtypes.push_back(BufferTypeName(types.output_types[i]));
+    out.dtypes.push_back(BufferTypeName(EnumAsInt(types.output_types[i])));
     out.dims.emplace_back(next, next + dims.dim_sizes[i]);
     next += dims.dim_sizes[i];
   }

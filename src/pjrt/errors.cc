@@ -1,13 +1,13 @@
 #include "pjrt/errors.h"
 
-#include <regex>
+#include <algorithm>
 
 namespace ulmus::pjrt {
 namespace {
 
-// Cuts `text` at the first line that starts a source trace: "*** Begin stack trace ***", "=== Source Location Trace: ===".
+// Cuts `text` where the traces that plugins append begin.
 std::string_view DropTraces(std::string_view text) {
-  for (const std::string_view mark : {"=== Source Location Trace", "*** Begin stack trace", "\nStack trace:", "\nSource Location Trace"}) {
+  for (const std::string_view mark : {"=== Source Location Trace", "*** Begin stack trace", "Suspected Python Code Location:"}) {
     text = text.substr(0, text.find(mark));
   }
   return text;
@@ -15,9 +15,15 @@ std::string_view DropTraces(std::string_view text) {
 
 bool Contains(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
 
+// "-:3:10: error: ..."
+bool IsParserError(std::string_view text) {
+  if (!text.starts_with("-:")) return false;
+  const size_t end = std::min(text.find_first_not_of("0123456789:", 2), text.size());
+  return text.substr(end).starts_with(" error: ");
+}
+
 StatusCode CodeFor(int code, std::string_view text) {
-  static const std::regex kParserError(R"(^-:\d+:\d+: error: )");
-  if (std::regex_search(text.begin(), text.end(), kParserError)) return StatusCode::kInvalidArgument;
+  if (IsParserError(text)) return StatusCode::kInvalidArgument;
   if (Contains(text, "No such compile option") || text.starts_with("While setting option")) return StatusCode::kInvalidArgument;
   if (Contains(text, "CompileTimeHbmOom") || Contains(text, "exceeds available HBM")) return StatusCode::kResourceExhausted;
   if (code <= 0 || code > static_cast<int>(StatusCode::kUnauthenticated)) return StatusCode::kUnknown;

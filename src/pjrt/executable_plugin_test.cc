@@ -2,7 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <fstream>
 #include <numeric>
 
 #include "pjrt/client.h"
@@ -112,6 +114,57 @@ TEST_P(ExecutableTest, WrongArgumentsAreRefusedByName) {
   EXPECT_THAT((*executable)->Execute(null).status().message(), HasSubstr("argument 1 'w' is null"));
   ShardedArray* const right[] = {&x, &w};
   EXPECT_TRUE((*executable)->Execute(right).ok());
+}
+
+TEST_P(ExecutableTest, OneArrayCannotBeDonatedAndReadInOneRun) {
+  Client& client = SharedClientOrDie(1);
+  const TensorType t{DType::kF32, {4}};
+  Program program{.name = "two",
+                  .text = R"(module @two {
+  func.func public @main(%a: tensor<4xf32> {tf.aliasing_output = 0 : i32}, %b: tensor<4xf32>) -> tensor<4xf32> {
+    %0 = stablehlo.add %a, %b : tensor<4xf32>
+    return %0 : tensor<4xf32>
+  }
+})",
+                  .mesh = {},
+                  .arguments = {Value("a", t), Value("b", t)},
+                  .results = {Value("y", t)},
+                  .custom_calls = {}};
+  program.arguments[0].donated_to = 0;
+  const auto executable = client.Compile(program);
+  ASSERT_TRUE(executable.ok()) << executable.status().ToString();
+  auto x = ShardedArray::FromHost(client, Iota({4}), (*executable)->argument_layout(0));
+  ShardedArray* const same[] = {&*x, &*x};
+  EXPECT_THAT((*executable)->Execute(same).status().message(), HasSubstr("donated argument 0 'a' and as argument 1 'b'"));
+  EXPECT_FALSE(x->IsDeleted());
+}
+
+int64_t ResidentBytes() {
+  std::ifstream in("/proc/self/statm");
+  int64_t total = 0, resident = 0;
+  in >> total >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+TEST_P(ExecutableTest, ManyStepsWithDonationUploadAndDownloadDoNotGrow) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "the sanitizer keeps freed memory";
+#endif
+  Client& client = SharedClientOrDie(1);
+  constexpr int64_t kCount = 1 << 20;  // 4 MiB
+  const auto executable = client.Compile(Counter(kCount));
+  ASSERT_TRUE(executable.ok()) << executable.status().ToString();
+  const HostTensor zeros(TensorType{DType::kF32, {kCount}});
+  int64_t before = 0;
+  for (int step = 0; step < 80; ++step) {
+    if (step == 20) before = ResidentBytes();
+    auto state = ShardedArray::FromHost(client, zeros, (*executable)->argument_layout(0));
+    ShardedArray* const args[] = {&*state};
+    auto results = (*executable)->Execute(args);
+    ASSERT_TRUE(results.ok()) << results.status().ToString();
+    ASSERT_EQ(results->front().ToHost()->Get(0), 1);
+  }
+  EXPECT_LT(ResidentBytes() - before, 5 * 4 * kCount);  // a leak of one buffer per step would be 60
 }
 
 }  // namespace

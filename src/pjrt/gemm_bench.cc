@@ -136,10 +136,12 @@ void CheckAnswer(const Program& program, const Program& reference_program, const
 
 void TimeProgram(benchmark::State& state, const PluginCandidate& plugin, const Program& program, const Program& reference, double flops,
                  bool ynn) {
+  // Neither setting may depend on the default of the machine at hand.
   Result<Client*> client = SharedClient(plugin);
   CHECK(client.ok(), "{}", client.status().ToString());
   CompileOptions options;
-  options.default_overrides = !ynn;
+  options.default_overrides = false;
+  if (!ynn) options.overrides["xla_cpu_experimental_ynn_fusion_type"] = std::string();
   const auto executable = (*client)->Compile(program, options);
   CHECK(executable.ok(), "{}", executable.status().ToString());
   std::vector<ShardedArray> arrays;

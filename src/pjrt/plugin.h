@@ -79,11 +79,12 @@ class Plugin {
 // A handler must report an FFI minor version that the plugin knows (1 always is): a newer one is dropped silently.
 Status RegisterCustomCalls(const Plugin& plugin, std::span<const CustomCallHandler> handlers);
 
-// The first candidate if it was asked for by name, else the first installed CPU wheel that loads.
-// kNotFound lists the places searched.
+// The plugin to run on: the first candidate asked for by name, of whatever kind, else the first installed CPU wheel that
+// loads. kNotFound lists the places searched.
 Result<std::shared_ptr<Plugin>> LoadDefaultCpuPlugin(const DiscoveryOptions& options = {});
 
-// The same for "tpu" and "cuda".
+// The plugin for one kind of hardware, "cpu", "tpu" or "cuda". Candidates asked for by name count only if they are of this
+// kind or of one we cannot tell: naming a CPU plugin to run on does not change what compiles for a TPU.
 Result<std::shared_ptr<Plugin>> LoadPluginOfKind(const std::string& kind, const DiscoveryOptions& options = {});
 
 }  // namespace ulmus::pjrt

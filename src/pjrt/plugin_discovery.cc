@@ -107,11 +107,15 @@ std::vector<PluginCandidate> FindPlugins(const DiscoveryOptions& options) {
   return candidates;
 }
 
-Result<std::shared_ptr<Plugin>> LoadPluginOfKind(const std::string& kind, const DiscoveryOptions& options) {
-  const std::vector<PluginCandidate> candidates = FindPlugins(options);
+namespace {
+
+// An explicit candidate must load: of this kind or of one we cannot tell, or of any kind if `any_explicit`. Else the first
+// installed wheel of `kind` that loads.
+Result<std::shared_ptr<Plugin>> LoadFirst(const std::string& kind, const DiscoveryOptions& options, bool any_explicit) {
   std::vector<std::string> failures;
-  for (const PluginCandidate& candidate : candidates) {
-    if (!candidate.IsExplicit() && candidate.kind != kind) continue;
+  for (const PluginCandidate& candidate : FindPlugins(options)) {
+    const bool fits = candidate.kind == kind || (candidate.IsExplicit() && (any_explicit || candidate.kind == "unknown"));
+    if (!fits) continue;
     Result<std::shared_ptr<Plugin>> plugin = Plugin::Load(candidate.path);
     if (plugin.ok()) return plugin;
     if (candidate.IsExplicit()) return plugin.error().WithContext(fmt::format("plugin named by {}", candidate.origin));
@@ -122,6 +126,14 @@ Result<std::shared_ptr<Plugin>> LoadPluginOfKind(const std::string& kind, const 
                        kind, PlacesText());
 }
 
-Result<std::shared_ptr<Plugin>> LoadDefaultCpuPlugin(const DiscoveryOptions& options) { return LoadPluginOfKind("cpu", options); }
+}  // namespace
+
+Result<std::shared_ptr<Plugin>> LoadDefaultCpuPlugin(const DiscoveryOptions& options) {
+  return LoadFirst("cpu", options, /*any_explicit=*/true);
+}
+
+Result<std::shared_ptr<Plugin>> LoadPluginOfKind(const std::string& kind, const DiscoveryOptions& options) {
+  return LoadFirst(kind, options, /*any_explicit=*/false);
+}
 
 }  // namespace ulmus::pjrt

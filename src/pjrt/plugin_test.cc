@@ -127,6 +127,15 @@ TEST(LoadDefaultCpuPlugin, AnExplicitPluginThatFailsIsAnErrorNotAReasonToTakeAno
   EXPECT_THAT(plugin.error().message(), HasSubstr("named by flag"));
 }
 
+TEST(LoadPluginOfKind, APluginNamedForAnotherKindIsPassedOver) {
+  FakeWheels wheels("wheels_kind");
+  wheels.Add("wheels/lammps-jax-pjrt-cpu/lammps_jax_pjrt_cpu/pjrt_c_api_cpu_plugin.so");
+  const std::string cpu = wheels.root() + "/wheels/lammps-jax-pjrt-cpu/lammps_jax_pjrt_cpu/pjrt_c_api_cpu_plugin.so";
+  // The file is no library: whoever tries to load it says so.
+  EXPECT_THAT(LoadPluginOfKind("cpu", {.flag = cpu, .recipe = ""}).status().message(), HasSubstr("named by flag"));
+  EXPECT_THAT(LoadPluginOfKind("tpu", {.flag = cpu, .recipe = ""}).status().message(), testing::Not(HasSubstr("named by flag")));
+}
+
 TEST(SetPluginEnvironment, KeepsWhatTheUserHasSet) {
   setenv("TF_CPP_MIN_LOG_LEVEL", "0", 1);
   unsetenv("PJRT_NPROC");

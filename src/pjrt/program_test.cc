@@ -49,23 +49,32 @@ TEST(SerializeCompileOptions, HoldsAssignmentPartitioningAndOverrides) {
   EXPECT_EQ(proto.env_option_overrides(3).value().string_field(), "x");
 }
 
+constexpr const char* kYnn = "xla_cpu_experimental_ynn_fusion_type";
+
+TEST(DefaultOverrides, LibraryFusionsAreOffWhereTheCpuCannotMultiplyBf16) {
+  EXPECT_EQ(DefaultOverrides("cpu", 1, /*bf16_products=*/false).at(kYnn), OptionValue(std::string()));
+  EXPECT_FALSE(DefaultOverrides("cpu", 1, /*bf16_products=*/true).contains(kYnn));
+  EXPECT_TRUE(DefaultOverrides("tpu", 8, false).empty());
+  EXPECT_TRUE(DefaultOverrides("cuda", 8, false).empty());
+  EXPECT_TRUE(DefaultOverrides("cpu", 8, true).contains("xla_cpu_collective_call_terminate_timeout_seconds"));
+}
+
 TEST(SerializeCompileOptions, TheUsersOverrideBeatsTheDefault) {
-  const auto ynn = [](const CompileOptions& options, const std::string& platform) -> std::string {
+  const auto number = [](const CompileOptions& options) -> int64_t {
     xla::CompileOptionsProto proto;
-    EXPECT_TRUE(proto.ParseFromString(SerializeCompileOptions(options, platform, {0})));
+    EXPECT_TRUE(proto.ParseFromString(SerializeCompileOptions(options, "cpu", {0, 1})));
     for (const auto& entry : proto.env_option_overrides()) {
-      if (entry.key() == "xla_cpu_experimental_ynn_fusion_type") return "'" + entry.value().string_field() + "'";
+      if (entry.key() == "xla_cpu_collective_call_terminate_timeout_seconds") return entry.value().int_field();
     }
-    return "absent";
+    return -1;
   };
   CompileOptions options;
-  EXPECT_EQ(ynn(options, "cpu"), "''");
-  EXPECT_EQ(ynn(options, "tpu"), "absent");
-  options.overrides["xla_cpu_experimental_ynn_fusion_type"] = std::string("mine");
-  EXPECT_EQ(ynn(options, "cpu"), "'mine'");
+  EXPECT_EQ(number(options), 1800);
+  options.overrides["xla_cpu_collective_call_terminate_timeout_seconds"] = int64_t{7};
+  EXPECT_EQ(number(options), 7);
   options.overrides.clear();
   options.default_overrides = false;
-  EXPECT_EQ(ynn(options, "cpu"), "absent");
+  EXPECT_EQ(number(options), -1);
 }
 
 }  // namespace
