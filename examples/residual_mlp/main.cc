@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "kernels/table.h"
 #include "residual_mlp/model.h"
 #include "residual_mlp/trainer.h"
 
@@ -88,6 +89,7 @@ Result<Json> Train(const Options& options, Clock::time_point process_start) {
   const Text text = TRY(Text::Load(config));
   RunDirectory run = TRY(RunDirectory::Open(options.run_dir, recipe));
   const auto plugin = TRY(pjrt::LoadDefaultCpuPlugin({.flag = options.plugin, .recipe = ""}));
+  TRY(pjrt::RegisterCustomCalls(*plugin, kernels::AllKernels()));
   const auto client = TRY(pjrt::Client::Create(plugin, {.num_devices = MeshOf(config).num_devices(), .options = {}}));
   pjrt::CompilationCache cache;
   const auto trainer = TRY(Trainer::Create(*client, config, options.cache ? &cache : nullptr));

@@ -5,6 +5,7 @@
 #include "graph/autodiff.h"
 #include "graph/functions.h"
 #include "graph/ops.h"
+#include "nn/rms_norm.h"
 
 namespace ulmus::residual_mlp {
 namespace {
@@ -30,17 +31,16 @@ struct Weights {
   explicit Weights(const Values& v) : embed(v[0]), layer_norm(v[1]), up(v[2]), down(v[3]), final_norm(v[4]), head(v[5]) {}
 };
 
-// y = x / sqrt(mean(x^2) + eps) * gain over the last axis.
-Value RmsNorm(Value x, Value gain) {
-  const Value mean_square = Mean(Square(x), {-1});                                     // [B]
-  const Value scale = BroadcastInDim(Rsqrt(mean_square + double{kNormEps}), x.shape(), {0});  // [B,D]
-  return x * scale * BroadcastTo(gain, x.shape());
+// The norm of rows that are cut along the batch.
+Value Norm(Value x, Value gain) {
+  const std::string axes[] = {"batch", ""};
+  return nn::RmsNorm(x, gain, kNormEps, {.sharding = x.graph().ShardingFor(axes, Loc::current())});
 }
 
 // x [B,D] + down(tanh(up(norm(x))))
 Value Layer(Value x, Value gain, Value up, Value down) {
   graph::Scope scope(x.graph(), "layer");
-  const Value hidden = ShardAs(Tanh(Dot(RmsNorm(x, gain), up)), {"batch", "hidden"});  // [B,F]
+  const Value hidden = ShardAs(Tanh(Dot(Norm(x, gain), up)), {"batch", "hidden"});  // [B,F]
   return ShardAs(x + Dot(hidden, down), {"batch", ""});
 }
 
@@ -54,7 +54,7 @@ Value LossSum(const Config& config, const Weights& w, const Batch& batch) {
         return graph::ScanStep{config.model.remat ? Remat(in, body) : body(in), {}};
       }).carry[0];
   graph::Scope scope(x.graph(), "loss");
-  const Value logits = ShardAs(Dot(RmsNorm(x, w.final_norm), w.head), {"batch", "vocab"});  // [B,V]
+  const Value logits = ShardAs(Dot(Norm(x, w.final_norm), w.head), {"batch", "vocab"});  // [B,V]
   CHECK_SHAPE(logits, {B, kVocab});
   return ReduceSum(LogSumExp(logits) - TakeAlongLast(logits, batch.labels), {0});
 }
@@ -141,7 +141,7 @@ Program TrainStep(const Config& config) {
     g.Result("exp_avg." + specs[i].name, next.exp_avg, sharding, state[i].exp_avg);
     g.Result("exp_avg_sq." + specs[i].name, next.exp_avg_sq, sharding, state[i].exp_avg_sq);
   }
-  return g.ToProgram();
+  return g.ToProgram({.use_kernels = config.model.kernels});
 }
 
 Program EvalLoss(const Config& config) {
@@ -152,7 +152,7 @@ Program EvalLoss(const Config& config) {
   }
   const Batch batch = BatchParameters(g, config);
   g.Result("loss", Mean32(LossSum(config, Weights(weights), batch), config.train.batch_size));
-  return g.ToProgram();
+  return g.ToProgram({.use_kernels = config.model.kernels});
 }
 
 }  // namespace ulmus::residual_mlp

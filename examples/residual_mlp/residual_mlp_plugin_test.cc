@@ -6,6 +6,7 @@
 #include <fstream>
 #include <unistd.h>
 
+#include "kernels/table.h"
 #include "pjrt/testing.h"
 #include "residual_mlp/model.h"
 #include "residual_mlp/trainer.h"
@@ -103,6 +104,16 @@ TEST_P(ResidualMlp, RematChangesNoLoss) {
   config.model.remat = false;
   const std::vector<double> without = Losses(ClientOf(1), config, 5);
   for (size_t i = 0; i < with.size(); ++i) EXPECT_NEAR(with[i], without[i], 1e-6 * without[i]) << "step " << i + 1;
+}
+
+TEST_P(ResidualMlp, KernelsChangeNoLoss) {
+  ASSERT_TRUE(pjrt::RegisterCustomCalls(ClientOf(8).plugin(), kernels::AllKernels()).ok());
+  Config config = SmallConfig(4, 2);
+  const std::vector<double> plain = Losses(ClientOf(8), config, 5);
+  config.model.kernels = true;
+  EXPECT_FALSE(TrainStep(config).custom_calls.empty());
+  const std::vector<double> with_kernels = Losses(ClientOf(8), config, 5);
+  for (size_t i = 0; i < plain.size(); ++i) EXPECT_NEAR(with_kernels[i], plain[i], 1e-5 * plain[i]) << "step " << i + 1;
 }
 
 TEST_P(ResidualMlp, StateIsUpdatedInPlace) {

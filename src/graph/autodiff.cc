@@ -164,7 +164,7 @@ Region& NewBackwardRegion(const Region& forward, std::function<Value(Region&, in
       return own ? own : state->residual(region, v);
     }
     const bool repeat = node->op->cheap && node->regions.empty() &&
-                        (state->Free(region, node) || OperandBytes(*node) < v.type().size_bytes());
+                        (state->Free(region, node) || OperandBytes(*node) <= v.type().size_bytes());
     if (!repeat) return state->residual(region, v);
     Value copy;
     graph.InRegion(region, [&] { copy = graph.Clone(*node, node->operands).result(v.index()); });  // operands are imported

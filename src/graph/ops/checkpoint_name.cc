@@ -11,6 +11,7 @@ const OpDef kCheckpointName = {
     .vjp = [](const VjpContext& c) { return c.node.operands.size() == 1 ? Values{c.cotangent()} : Values{c.cotangent(), Value()}; },
     .print = [](Printer& p, const Node& n) { p.BindResults(n, {std::string(p.Name(n.operands.back()))}); },
     .evaluate = [](const Node&, std::span<const RefTensor* const> in) { return std::vector{*in.back()}; },
+    .cheap = true,
 };
 
 Value CheckpointName(Value x, std::string name, Loc loc) {
