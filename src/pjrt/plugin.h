@@ -1,6 +1,7 @@
 // PJRT plugins: shared libraries that compile and run StableHLO on one kind of hardware. Finding and loading them.
 #pragma once
 
+#include <iosfwd>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -24,6 +25,9 @@ struct PluginCandidate {
   // Asked for by name: a failure to load it is an error, never a reason to take another one.
   bool IsExplicit() const { return origin == "flag" || origin == "ULMUS_PJRT_PLUGIN" || origin == "recipe"; }
 };
+
+// The name: what GoogleTest prints for a parameter.
+std::ostream& operator<<(std::ostream& out, const PluginCandidate& candidate);
 
 struct DiscoveryOptions {
   std::string flag;    // path of a plugin, or name of a known wheel

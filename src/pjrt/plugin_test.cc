@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "pjrt/environment.h"
+#include "pjrt/testing.h"
 #include "pjrt/wheels.h"
 
 namespace ulmus::pjrt {
@@ -107,6 +108,12 @@ TEST(FindPlugins, ExplicitValuesComeFirstThenWheelsInPickOrder) {
   const auto at = [&](const char* name) { return std::ranges::find(names, name) - names.begin(); };
   EXPECT_LT(at("lammps-jax-pjrt-cpu"), at("xla-cpu-pjrt"));
   EXPECT_LT(at("xla-cpu-pjrt"), static_cast<int64_t>(names.size()));
+}
+
+TEST(PluginCandidate, PrintsItsNameAndMakesATestName) {
+  const PluginCandidate candidate{.name = "xla-cpu-pjrt", .path = "/x.so", .origin = "flag", .kind = "cpu"};
+  EXPECT_EQ(testing::PrintToString(candidate), "xla-cpu-pjrt");
+  EXPECT_EQ(TestName(candidate), "xla_cpu_pjrt");
 }
 
 TEST(FindPlugins, SitePackagesOfAPythonInstallAreSearched) {

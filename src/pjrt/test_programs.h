@@ -1,10 +1,9 @@
 // Small hand-written programs for this module's tests.
 #pragma once
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <cctype>
-#include <ostream>
 #include <string>
 #include <vector>
 
@@ -15,9 +14,6 @@
 #include "tensor/program.h"
 
 namespace ulmus::pjrt {
-
-// What GoogleTest prints for a parameter.
-inline void PrintTo(const PluginCandidate& plugin, std::ostream* os) { *os << plugin.name; }
 
 inline HostTensor Floats(Shape shape, const std::vector<float>& values) {
   return HostTensor(std::move(shape), std::span<const float>(values));
@@ -105,9 +101,7 @@ class EachCpuPlugin : public testing::TestWithParam<PluginCandidate> {
 };
 
 inline std::string PluginTestName(const testing::TestParamInfo<PluginCandidate>& info) {
-  std::string name = info.param.name;
-  for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
-  return name;
+  return TestName(info.param);
 }
 
 }  // namespace ulmus::pjrt
