@@ -68,22 +68,46 @@ Json ProbeInChild(const pjrt::PluginCandidate& candidate, double timeout_s) {
 std::string Note(const Json& report) {
   const std::string kind = report.value("kind", "");
   if (!report.contains("error") || !report.contains("api_version") || (kind != "tpu" && kind != "cuda")) return "";
-  return "no device here; usable for `ulmus plan`";
+  return "no device here, but usable to compile ahead of time";
 }
 
 void Print(const Json& plugin) {
-  fmt::print("{}\n  path        {}\n  found by    {}\n", plugin.value("name", ""), plugin.value("path", ""), plugin.value("origin", ""));
+  fmt::print("\n{}\n  path        {}\n  found by    {}\n", plugin.value("name", ""), plugin.value("path", ""), plugin.value("origin", ""));
   if (plugin.contains("api_version")) {
     fmt::print("  PJRT API    {}{}\n", plugin.value("api_version", ""),
                plugin.contains("stablehlo") ? ", StableHLO " + plugin.value("stablehlo", "") : "");
   }
   if (plugin.contains("devices")) {
     const Json& devices = plugin["devices"];
-    fmt::print("  platform    {}, {} device{}\n", plugin.value("platform", ""), devices.size(), devices.size() == 1 ? "" : "s");
-    for (const Json& device : devices) fmt::print("    {}: {}\n", device.value("id", 0), device.value("kind", ""));
+    if (plugin.value("platform", "") == "cpu") {
+      fmt::print("  platform    cpu, with as many virtual devices as a run asks for\n");
+    } else {
+      fmt::print("  platform    {}, {} device{}\n", plugin.value("platform", ""), devices.size(), devices.size() == 1 ? "" : "s");
+      for (const Json& device : devices) fmt::print("    {}: {}\n", device.value("id", 0), device.value("kind", ""));
+    }
   }
-  if (plugin.contains("error")) fmt::print("  error       {}\n", plugin.value("error", ""));
+  // With a note the plugin is in order: what its client said is the reason, not a fault.
   if (plugin.contains("note")) fmt::print("  note        {}\n", plugin.value("note", ""));
+  if (plugin.contains("error")) fmt::print("  {} {}\n", plugin.contains("note") ? "reason     " : "error      ", plugin.value("error", ""));
+}
+
+// The plugin that a run takes: one asked for by name, working or not, else the first CPU plugin that works.
+const Json* Default(const Json& plugins) {
+  for (const Json& plugin : plugins) {
+    if (plugin.value("explicit", false)) return &plugin;
+    if (plugin.value("platform", "") == "cpu") return &plugin;
+  }
+  return nullptr;
+}
+
+void PrintAll(const Json& plugins) {
+  if (const Json* chosen = Default(plugins)) {
+    fmt::print("Runs use {} ({}){}; --plugin or ULMUS_PJRT_PLUGIN names another one.\n", chosen->value("name", ""),
+               chosen->value("path", ""), chosen->contains("error") ? ", which does not work" : "");
+  } else {
+    fmt::print("No plugin here can run programs; `make setup` installs one for the CPU.\n");
+  }
+  for (const Json& plugin : plugins) Print(plugin);
 }
 
 struct Options {
@@ -96,14 +120,20 @@ int RunDevices(const Options& options) {
   Json plugins = Json::array();
   bool explicit_failed = false;
   for (const pjrt::PluginCandidate& candidate : pjrt::FindPlugins({.flag = options.plugin, .recipe = ""})) {
-    Json plugin = {{"name", candidate.name}, {"path", candidate.path}, {"origin", candidate.origin}};
+    Json plugin = {{"name", candidate.name}, {"path", candidate.path}, {"origin", candidate.origin},
+                   {"explicit", candidate.IsExplicit()}};
     plugin.update(ProbeInChild(candidate, options.timeout_s));
     if (std::string note = Note(plugin); !note.empty()) plugin["note"] = note;
     explicit_failed = explicit_failed || (candidate.IsExplicit() && plugin.contains("error"));
-    if (!options.json) Print(plugin);
     plugins.push_back(std::move(plugin));
   }
-  if (options.json) fmt::print("{}\n", Json{{"plugins", plugins}}.dump(2, ' ', false, Json::error_handler_t::replace));
+  if (options.json) {
+    const Json* chosen = Default(plugins);
+    const Json report = {{"default", chosen == nullptr ? Json() : chosen->at("path")}, {"plugins", plugins}};
+    fmt::print("{}\n", report.dump(2, ' ', false, Json::error_handler_t::replace));
+  } else if (!plugins.empty()) {
+    PrintAll(plugins);
+  }
   if (plugins.empty()) return Fail(pjrt::LoadDefaultCpuPlugin().status());
   return explicit_failed ? kExitFailure : kExitOk;
 }

@@ -60,6 +60,28 @@ TEST(Devices, ListsEveryInstalledCpuPluginWithItsDevices) {
   }
 }
 
+TEST(Devices, TheFirstLineNamesTheDefaultPlugin) {
+  const auto installed = pjrt::InstalledCpuPlugins();
+  if (installed.empty()) GTEST_SKIP() << "no CPU plugin is installed; run `make setup`";
+  const std::string first_line = "Runs use " + installed.front().name + " (" + installed.front().path + ");";
+  EXPECT_THAT(RunUlmus("devices").text, testing::StartsWith(first_line));
+  EXPECT_EQ(json::parse(RunUlmus("devices --json").text, nullptr, false)["default"], installed.front().path);
+  const std::string last = installed.back().name;
+  EXPECT_THAT(RunUlmus("devices --plugin " + last).text, testing::StartsWith("Runs use " + last + " ("));
+}
+
+TEST(Devices, APluginWithoutHardwareCompilesAheadOfTime) {
+  const json report = json::parse(RunUlmus("devices --json").text, nullptr, false);
+  int found = 0;
+  for (const json& plugin : report["plugins"]) {
+    const std::string kind = plugin.value("kind", "");
+    if ((kind != "tpu" && kind != "cuda") || plugin.contains("devices")) continue;
+    ++found;
+    EXPECT_EQ(plugin.value("note", ""), "no device here, but usable to compile ahead of time");
+  }
+  if (found == 0) GTEST_SKIP() << "no plugin of a TPU or GPU is installed, or the hardware is here";
+}
+
 TEST(Devices, AnExplicitPluginThatFailsIsAFailure) {
   const std::string fixture = ULMUS_NO_SYMBOL_FIXTURE;
   const Output flag = RunUlmus("devices --json --plugin " + fixture);

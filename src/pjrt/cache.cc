@@ -185,9 +185,9 @@ CompilationCache::CompilationCache(CacheOptions options) : options_(std::move(op
   if (options_.directory.empty()) Log("no cache: neither XDG_CACHE_HOME nor HOME is set");
 }
 
-void CompilationCache::Log(std::string_view line) const {
+void CompilationCache::Log(std::string_view line, LogLevel level) const {
   if (options_.log) return options_.log(line);
-  LogWarning("executable cache: {}", line);
+  ulmus::Log(level, "executable cache: {}", line);
 }
 
 std::string CompilationCache::EntryPath(const std::string& key) const {
@@ -223,6 +223,10 @@ void CompilationCache::Reject(const std::string& key, std::string_view reason) {
   std::error_code error;
   fs::remove_all(path, error);
   Log(fmt::format("{} is not usable: {}; {}, compiling again", path, reason, error ? "it cannot be deleted" : "deleted"));
+}
+
+void CompilationCache::Bypass(std::string_view name, std::string_view reason) const {
+  Log(fmt::format("not used for {}: {}; compiling it", name, reason), LogLevel::kInfo);
 }
 
 void CompilationCache::Store(const std::string& key, std::string_view payload) {

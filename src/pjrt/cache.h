@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/log.h"
 #include "base/status.h"
 
 namespace ulmus::pjrt {
@@ -17,7 +18,7 @@ namespace ulmus::pjrt {
 struct CacheOptions {
   std::string directory;                    // empty: DefaultCacheDirectory()
   int64_t max_bytes = int64_t{4} << 30;     // of all entries; the least recently used go first
-  // Receives one line per warning; default: the log (base/log.h). Called from the thread that uses the cache.
+  // Receives one line per event worth telling; default: the log (base/log.h). Called from the thread that uses the cache.
   std::function<void(std::string_view)> log;
 };
 
@@ -55,6 +56,8 @@ class CompilationCache {
   void Store(const std::string& key, std::string_view payload);
   // Deletes an entry that is intact but that the plugin refuses.
   void Reject(const std::string& key, std::string_view reason);
+  // Says why the program called `name` is compiled without the cache.
+  void Bypass(std::string_view name, std::string_view reason) const;
   // sha256 of a plugin file in hexadecimal. Hashing 200 MB takes longer than loading a program, so the result is kept in the
   // directory under path, size and times.
   Result<std::string> PluginHash(const std::string& path);
@@ -62,7 +65,7 @@ class CompilationCache {
  private:
   std::string EntryPath(const std::string& key) const;
   void Evict();
-  void Log(std::string_view line) const;
+  void Log(std::string_view line, LogLevel level = LogLevel::kWarning) const;
 
   CacheOptions options_;
 };

@@ -175,6 +175,12 @@ Result<std::unique_ptr<Executable>> Client::Compile(const Program& program, cons
   for (const int64_t device : loading.devices) ids.push_back(devices_[static_cast<size_t>(device)].id);
   const std::string serialized = SerializeCompileOptions(options, platform_, ids);
 
+  if (cache != nullptr && platform_ == "cpu" && loading.devices.size() > 1 && !plugin_->loads_collectives_in_order()) {
+    cache->Bypass(program.name, fmt::format("{} may deadlock in the collectives of a program for {} devices that it loads from a cache",
+                                            plugin_->path(), loading.devices.size()));
+    cache = nullptr;
+  }
+
   const auto start = Clock::now();
   std::string key;
   if (cache != nullptr) {

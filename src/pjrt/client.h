@@ -46,7 +46,8 @@ class Client {
   const std::vector<DeviceInfo>& devices() const { return devices_; }
   int64_t num_devices() const { return static_cast<int64_t>(devices_.size()); }
 
-  // Compiles `program`, or loads it from `cache`. Errors: kInvalidArgument for text, options, shardings or donations that do
+  // Compiles `program`, or loads it from `cache`. A program for several devices of a CPU plugin that loads them in a way that
+  // can deadlock (Plugin::loads_collectives_in_order) is compiled anew and not stored. Errors: kInvalidArgument for text, options, shardings or donations that do
   // not hold together; kFailedPrecondition for a custom call that nobody registered or a mesh with more devices than there
   // are; kInternal when the plugin's outputs differ from Program::results.
   Result<std::unique_ptr<Executable>> Compile(const Program& program, const CompileOptions& options = {},

@@ -2,13 +2,16 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 
+#include "base/check.h"
 #include "pjrt/cache_entry.h"
 #include "pjrt/run.h"
 #include "pjrt/test_programs.h"
@@ -173,19 +176,18 @@ class CachedCompileTest : public ClientTest {
 INSTANTIATE_TEST_SUITE_P(Plugins, CachedCompileTest, testing::ValuesIn(KnownCpuPlugins()), PluginTestName);
 
 TEST_P(CachedCompileTest, SecondCompileLoadsAndGivesTheSameBits) {
-  Client& client = SharedClientOrDie(8);
+  Client& client = SharedClientOrDie(1);
   CompilationCache cache = MakeCache();
   std::vector<std::vector<float>> outputs;
   for (const bool from_cache : {false, true}) {
-    const auto executable = client.Compile(ShardedMatmul(), {}, &cache);
+    const auto executable = client.Compile(MultiplyAdd(), {}, &cache);
     ASSERT_TRUE(executable.ok()) << executable.status().ToString();
     EXPECT_EQ((*executable)->from_cache(), from_cache);
     EXPECT_GT((*executable)->compile_s(), 0);
     EXPECT_GT((*executable)->memory_stats().argument_bytes, 0);
-    const auto args = MatmulArgs();
-    auto x = ShardedArray::FromHost(client, args[0], (*executable)->argument_layout(0));
-    auto w = ShardedArray::FromHost(client, args[1], (*executable)->argument_layout(1));
-    ShardedArray* const pointers[] = {&*x, &*w};
+    const HostTensor value = Filled({2, 2}, 0.1);
+    auto array = ShardedArray::FromHost(client, value, (*executable)->argument_layout(0));
+    ShardedArray* const pointers[] = {&*array, &*array, &*array};
     const auto results = (*executable)->Execute(pointers);
     ASSERT_TRUE(results.ok()) << results.status().ToString();
     outputs.push_back(ValuesOf(*results->front().ToHost()));
@@ -193,9 +195,109 @@ TEST_P(CachedCompileTest, SecondCompileLoadsAndGivesTheSameBits) {
   EXPECT_EQ(outputs[0], outputs[1]);
   CompileOptions options;
   options.overrides["xla_cpu_enable_fast_math"] = true;
-  EXPECT_FALSE((*client.Compile(ShardedMatmul(), options, &cache))->from_cache());  // other options: another entry
+  EXPECT_FALSE((*client.Compile(MultiplyAdd(), options, &cache))->from_cache());  // other options: another entry
   EXPECT_EQ(Entries().size(), 2u);
   EXPECT_TRUE(log_.empty());
+}
+
+TEST_P(CachedCompileTest, ProgramsForSeveralDevicesAreCachedOnlyWhereLoadingThemIsSafe) {
+  Client& client = SharedClientOrDie(8);
+  const bool safe = client.plugin().loads_collectives_in_order();
+  EXPECT_EQ(safe, GetParam().name == "fastatomstruct-xla-cpu");
+  CompilationCache cache = MakeCache();
+  for (const bool second : {false, true}) {
+    log_.clear();
+    const auto executable = client.Compile(ShardedMatmul(), {}, &cache);
+    ASSERT_TRUE(executable.ok()) << executable.status().ToString();
+    EXPECT_EQ((*executable)->from_cache(), safe && second);
+    if (safe) {
+      EXPECT_TRUE(log_.empty());
+      EXPECT_EQ(Entries().size(), 1u);
+    } else {
+      ASSERT_EQ(log_.size(), 1u);
+      EXPECT_THAT(log_[0], AllOf(HasSubstr("not used for sharded_matmul"), HasSubstr("may deadlock"), HasSubstr("8 devices")));
+      EXPECT_FALSE(fs::exists(directory_));
+    }
+  }
+}
+
+// Small whole numbers: every product and sum is exact.
+HostTensor SmallIntegers(int seed) {
+  HostTensor t(TensorType{DType::kF32, {64, 64}});
+  for (int64_t i = 0; i < t.num_elements(); ++i) t.Set(i, static_cast<double>((i * 7 + i / 64 + seed) % 3 - 1));
+  return t;
+}
+
+std::vector<double> Product(const std::vector<double>& a, const std::vector<double>& b) {
+  std::vector<double> c(64 * 64);
+  for (size_t i = 0; i < 64; ++i) {
+    for (size_t k = 0; k < 64; ++k) {
+      for (size_t j = 0; j < 64; ++j) c[i * 64 + j] += a[i * 64 + k] * b[k * 64 + j];
+    }
+  }
+  return c;
+}
+
+// Compiles IndependentCollectives twice with the cache and runs the second many times. Ends the process: 0 if all is well.
+void RunCachedCollectives(Client& client, CompilationCache& cache) {
+  constexpr int kRuns = 300;
+  constexpr unsigned kWatchdogSeconds = 120;
+  alarm(kWatchdogSeconds);  // a deadlock ends this process by SIGALRM
+  const auto first = client.Compile(IndependentCollectives(), {}, &cache);
+  const auto executable = client.Compile(IndependentCollectives(), {}, &cache);
+  CHECK(executable.ok(), "{}", executable.status().ToString());
+  CHECK((*executable)->from_cache() == client.plugin().loads_collectives_in_order(), "from the cache: {}", (*executable)->from_cache());
+
+  std::vector<ShardedArray> arrays;
+  std::vector<std::vector<double>> values;
+  for (int i = 0; i < 3 * kNumChains; ++i) {
+    const HostTensor tensor = SmallIntegers(i);
+    auto array = ShardedArray::FromHost(client, tensor, (*executable)->argument_layout(i));
+    CHECK(array.ok(), "{}", array.status().ToString());
+    arrays.push_back(std::move(*array));
+    auto& doubles = values.emplace_back();
+    for (int64_t k = 0; k < tensor.num_elements(); ++k) doubles.push_back(tensor.Get(k));
+  }
+  std::vector<double> want(64 * 64);
+  for (size_t i = 0; i < kNumChains; ++i) {
+    const auto term = Product(Product(values[3 * i], values[3 * i + 1]), values[3 * i + 2]);
+    for (size_t k = 0; k < want.size(); ++k) want[k] += term[k];
+  }
+  std::vector<ShardedArray*> args;
+  for (ShardedArray& array : arrays) args.push_back(&array);
+  std::vector<ShardedArray> results;
+  for (int run = 0; run < kRuns; ++run) {
+    auto started = (*executable)->Execute(args);
+    CHECK(started.ok(), "{}", started.status().ToString());
+    results = std::move(*started);
+  }
+  const auto sum = results.front().ToHost();
+  CHECK(sum.ok(), "{}", sum.status().ToString());
+  for (size_t k = 0; k < want.size(); ++k) {
+    CHECK(sum->Get(static_cast<int64_t>(k)) == want[k], "element {}: {}, want {}", k, sum->Get(static_cast<int64_t>(k)), want[k]);
+  }
+  std::_Exit(0);
+}
+
+// In a process of its own, so that a deadlock fails the test instead of stopping all others.
+TEST_P(CachedCompileTest, IndependentCollectivesNeverDeadlock) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  CompilationCache cache = MakeCache();
+  EXPECT_EXIT(RunCachedCollectives(SharedClientOrDie(8), cache), testing::ExitedWithCode(0), "");
+}
+
+TEST(IndependentCollectivesProgram, HasSeveralCollectivesThatCouldRunInAnyOrder) {
+  const auto client = SharedDefaultClient(8);
+  if (!client.ok()) GTEST_SKIP() << client.status().ToString();
+  const auto text = DumpOptimizedHlo(**client, IndependentCollectives());
+  ASSERT_TRUE(text.ok()) << text.status().ToString();
+  const auto count = [&](const std::string& op) {
+    int found = 0;
+    for (size_t at = text->find(op); at != std::string::npos; at = text->find(op, at + 1)) ++found;
+    return found;
+  };
+  EXPECT_GE(count(" all-reduce("), 2) << *text;  // the compiler joins those over the same axis
+  EXPECT_EQ(count(" all-gather("), kNumChains) << *text;
 }
 
 TEST_P(CachedCompileTest, DamagedAndUnloadableEntriesAreRebuilt) {

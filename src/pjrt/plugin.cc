@@ -91,6 +91,7 @@ Registry& LoadedPlugins() {
 Plugin::Plugin(std::string path, const PJRT_Api* api)
     : path_(std::move(path)),
       kind_(KindOfPluginFile(path_)),
+      loads_collectives_in_order_(LoadsCollectivesInOrder(path_)),
       api_(api),
       api_version_(api->pjrt_api_version.major_version, api->pjrt_api_version.minor_version) {}
 

@@ -1,6 +1,7 @@
 // PJRT plugins: shared libraries that compile and run StableHLO on one kind of hardware. Finding and loading them.
 #pragma once
 
+#include <iosfwd>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -24,6 +25,9 @@ struct PluginCandidate {
   // Asked for by name: a failure to load it is an error, never a reason to take another one.
   bool IsExplicit() const { return origin == "flag" || origin == "ULMUS_PJRT_PLUGIN" || origin == "recipe"; }
 };
+
+// The name: what GoogleTest prints for a parameter.
+std::ostream& operator<<(std::ostream& out, const PluginCandidate& candidate);
 
 struct DiscoveryOptions {
   std::string flag;    // path of a plugin, or name of a known wheel
@@ -52,6 +56,8 @@ class Plugin {
   const std::string& path() const { return path_; }
   const std::string& kind() const { return kind_; }  // "cpu", "tpu", "cuda", "unknown"
   std::pair<int, int> api_version() const { return api_version_; }
+  // True if programs for several devices run without deadlock after loading them from serialized bytes (wheels.h).
+  bool loads_collectives_in_order() const { return loads_collectives_in_order_; }
   // What the plugin says of itself: "xla_version", "stablehlo_current_version", ... Lists print as "1.13.3".
   const std::map<std::string, std::string>& attributes() const { return attributes_; }
   const PJRT_Api* api() const { return api_; }
@@ -66,6 +72,7 @@ class Plugin {
 
   std::string path_;
   std::string kind_;
+  bool loads_collectives_in_order_;
   const PJRT_Api* api_;
   std::pair<int, int> api_version_;
   std::map<std::string, std::string> attributes_;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <ostream>
 
 #include "pjrt/plugin.h"
 #include "pjrt/wheels.h"
@@ -91,6 +92,8 @@ std::string PlacesText() {
 }
 
 }  // namespace
+
+std::ostream& operator<<(std::ostream& out, const PluginCandidate& candidate) { return out << candidate.name; }
 
 std::vector<PluginCandidate> FindPlugins(const DiscoveryOptions& options) {
   const std::vector<PluginCandidate> wheels = InstalledWheels();

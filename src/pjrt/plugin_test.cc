@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "pjrt/environment.h"
+#include "pjrt/testing.h"
 #include "pjrt/wheels.h"
 
 namespace ulmus::pjrt {
@@ -28,7 +29,7 @@ TEST(PluginLoad, EachFailureSaysWhatWhereAndWhatToDo) {
     std::vector<std::string> parts;
   };
   const Case cases[] = {
-      {"/nowhere/plugin.so", StatusCode::kNotFound, {"/nowhere/plugin.so", "no such file", "known wheels: lammps-jax-pjrt-cpu", "make setup"}},
+      {"/nowhere/plugin.so", StatusCode::kNotFound, {"/nowhere/plugin.so", "no such file", "known wheels: fastatomstruct-xla-cpu, lammps-jax-pjrt-cpu, xla-cpu-pjrt", "make setup"}},
       {testing::TempDir(), StatusCode::kInvalidArgument, {"expected a shared library", "found a folder"}},
       {text_file, StatusCode::kInvalidArgument, {"expected a shared library (ELF)", "found another kind of file of 13 bytes"}},
       {Fixture("pjrt_no_symbol"), StatusCode::kInvalidArgument, {"no symbol GetPjrtApi", "not a PJRT plugin"}},
@@ -88,6 +89,7 @@ TEST(FindPlugins, ExplicitValuesComeFirstThenWheelsInPickOrder) {
   FakeWheels wheels("wheels_order");
   wheels.Add("wheels/xla-cpu-pjrt/xla_plugins/xla_cpu_pjrt/xla_cpu_pjrt.so");
   wheels.Add("wheels/lammps-jax-pjrt-cpu/lammps_jax_pjrt_cpu/pjrt_c_api_cpu_plugin.so");
+  wheels.Add("wheels/fastatomstruct-xla-cpu/fastatomstruct_xla_cpu/libpjrt_cpu.so");
   wheels.Set("ULMUS_DEPS_DIR", wheels.root());
   wheels.Set("ULMUS_PJRT_PLUGIN", "xla-cpu-pjrt");
   const auto found = FindPlugins({.flag = "/some/other.so", .recipe = "lammps-jax-pjrt-cpu"});
@@ -105,8 +107,15 @@ TEST(FindPlugins, ExplicitValuesComeFirstThenWheelsInPickOrder) {
   unsetenv("ULMUS_PJRT_PLUGIN");
   const auto names = Names(FindPlugins());
   const auto at = [&](const char* name) { return std::ranges::find(names, name) - names.begin(); };
+  EXPECT_LT(at("fastatomstruct-xla-cpu"), at("lammps-jax-pjrt-cpu"));
   EXPECT_LT(at("lammps-jax-pjrt-cpu"), at("xla-cpu-pjrt"));
   EXPECT_LT(at("xla-cpu-pjrt"), static_cast<int64_t>(names.size()));
+}
+
+TEST(PluginCandidate, PrintsItsNameAndMakesATestName) {
+  const PluginCandidate candidate{.name = "xla-cpu-pjrt", .path = "/x.so", .origin = "flag", .kind = "cpu"};
+  EXPECT_EQ(testing::PrintToString(candidate), "xla-cpu-pjrt");
+  EXPECT_EQ(TestName(candidate), "xla_cpu_pjrt");
 }
 
 TEST(FindPlugins, SitePackagesOfAPythonInstallAreSearched) {
@@ -154,6 +163,14 @@ TEST(SetPluginEnvironment, KeepsWhatTheUserHasSet) {
 TEST(KnownWheels, TheirFilesTellTheirKind) {
   for (const KnownWheel& wheel : KnownWheels()) EXPECT_EQ(KindOfPluginFile(wheel.file), wheel.kind) << wheel.name;
   EXPECT_EQ(KindOfPluginFile("/x/other.so"), "unknown");
+}
+
+TEST(KnownWheels, OnlyAPluginWeMeasuredLoadsCollectivesInOrder) {
+  EXPECT_TRUE(LoadsCollectivesInOrder("/x/site-packages/fastatomstruct_xla_cpu/libpjrt_cpu.so"));
+  for (const char* path : {"/x/libpjrt_cpu.so", "/x/other.so", "/x/lammps_jax_pjrt_cpu/pjrt_c_api_cpu_plugin.so",
+                           "/x/xla_plugins/xla_cpu_pjrt/xla_cpu_pjrt.so"}) {
+    EXPECT_FALSE(LoadsCollectivesInOrder(path)) << path;
+  }
 }
 
 }  // namespace

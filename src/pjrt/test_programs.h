@@ -1,10 +1,9 @@
 // Small hand-written programs for this module's tests.
 #pragma once
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <cctype>
-#include <ostream>
 #include <string>
 #include <vector>
 
@@ -15,9 +14,6 @@
 #include "tensor/program.h"
 
 namespace ulmus::pjrt {
-
-// What GoogleTest prints for a parameter.
-inline void PrintTo(const PluginCandidate& plugin, std::ostream* os) { *os << plugin.name; }
 
 inline HostTensor Floats(Shape shape, const std::vector<float>& values) {
   return HostTensor(std::move(shape), std::span<const float>(values));
@@ -91,6 +87,46 @@ inline Program ShardedMatmul() {
   return program;
 }
 
+// sum_i (x_i w_i) v_i over f32[64,64], i in 0..kNumChains, 8 devices as data=4 tensor=2. The chains are independent and each
+// has an all-reduce over one axis and an all-gather over the other: collectives that could start in any order. XLA's CPU runtime
+// runs the operations of a program concurrently when there are more than 8 and their arrays exceed 512 bytes.
+inline constexpr int kNumChains = 6;
+inline Program IndependentCollectives() {
+  const TensorType t{DType::kF32, {64, 64}};
+  const std::string tensor = "tensor<64x64xf32>";
+  Program program{.name = "independent_collectives", .text = "", .mesh = Mesh({{"data", 4}, {"tensor", 2}}), .arguments = {},
+                  .results = {}, .custom_calls = {}};
+  std::string arguments, body;
+  const auto argument = [&](const std::string& name, const std::string& row_axis, const std::string& column_axis) {
+    const auto axes = [](const std::string& axis) { return axis.empty() ? "{}" : fmt::format("{{\"{}\"}}", axis); };
+    arguments += fmt::format("{}%{}: {} {{sdy.sharding = #sdy.sharding<@mesh, [{}, {}]>}}", arguments.empty() ? "" : ", ", name, tensor,
+                             axes(row_axis), axes(column_axis));
+    Sharding sharding{{{}, {}}};
+    if (!row_axis.empty()) sharding.dims[0] = {row_axis};
+    if (!column_axis.empty()) sharding.dims[1] = {column_axis};
+    program.arguments.push_back({name, t, std::move(sharding), -1});
+  };
+  for (int i = 0; i < kNumChains; ++i) {
+    const std::string reduced = i % 2 == 0 ? "data" : "tensor", gathered = i % 2 == 0 ? "tensor" : "data";
+    argument(fmt::format("x{}", i), "", reduced);
+    argument(fmt::format("w{}", i), reduced, "");
+    argument(fmt::format("v{}", i), "", gathered);
+    body += fmt::format(
+        "    %p{0} = stablehlo.dot_general %x{0}, %w{0}, contracting_dims = [1] x [0] : ({1}, {1}) -> {1}\n"
+        "    %y{0} = sdy.sharding_constraint %p{0} <@mesh, [{{}}, {{}}]> : {1}\n"
+        "    %q{0} = stablehlo.dot_general %y{0}, %v{0}, contracting_dims = [1] x [0] : ({1}, {1}) -> {1}\n"
+        "    %z{0} = sdy.sharding_constraint %q{0} <@mesh, [{{}}, {{}}]> : {1}\n",
+        i, tensor);
+    if (i > 0) body += fmt::format("    %s{0} = stablehlo.add %{1}, %z{0} : {2}\n", i, i == 1 ? "z0" : fmt::format("s{}", i - 1), tensor);
+  }
+  program.text = fmt::format(
+      "module @independent_collectives {{\n  sdy.mesh @mesh = <[\"data\"=4, \"tensor\"=2]>\n  func.func public @main({0}) -> ({1} "
+      "{{sdy.sharding = #sdy.sharding<@mesh, [{{}}, {{}}]>}}) {{\n{2}    return %s{3} : {1}\n  }}\n}}",
+      arguments, tensor, body, kNumChains - 1);
+  program.results.push_back(Value("sum", t));
+  return program;
+}
+
 // A test run once per CPU plugin we support; skips, with a message, for those that are not installed.
 class EachCpuPlugin : public testing::TestWithParam<PluginCandidate> {
  protected:
@@ -105,9 +141,7 @@ class EachCpuPlugin : public testing::TestWithParam<PluginCandidate> {
 };
 
 inline std::string PluginTestName(const testing::TestParamInfo<PluginCandidate>& info) {
-  std::string name = info.param.name;
-  for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
-  return name;
+  return TestName(info.param);
 }
 
 }  // namespace ulmus::pjrt

@@ -1,6 +1,7 @@
 #include "pjrt/testing.h"
 
 #include <algorithm>
+#include <cctype>
 #include <map>
 #include <mutex>
 
@@ -39,6 +40,12 @@ std::vector<PluginCandidate> InstalledCpuPlugins() {
   std::vector<PluginCandidate> plugins = KnownCpuPlugins();
   std::erase_if(plugins, [](const PluginCandidate& plugin) { return plugin.path.empty(); });
   return plugins;
+}
+
+std::string TestName(const PluginCandidate& plugin) {
+  std::string name = plugin.name;
+  for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+  return name;
 }
 
 Result<Client*> SharedClient(const PluginCandidate& plugin, int64_t num_devices) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/status.h"
@@ -17,6 +18,10 @@ std::vector<PluginCandidate> InstalledCpuPlugins();
 // Every CPU wheel we support; `path` is empty for those that are not installed, so that a test with this list as
 // parameter can skip with a message instead of silently having fewer cases.
 std::vector<PluginCandidate> KnownCpuPlugins();
+
+// The plugin's name as a test name may be spelled: "xla_cpu_pjrt". For the suffix of parameterised tests:
+//   [](const auto& info) { return pjrt::TestName(info.param); }
+std::string TestName(const PluginCandidate& plugin);
 
 // A client with `num_devices` virtual devices, made at the first call and kept until the process ends.
 // kNotFound if the plugin is not installed.
