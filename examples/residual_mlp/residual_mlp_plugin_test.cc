@@ -154,11 +154,7 @@ TEST_P(ResidualMlp, ResidentSetIsFlatOverAThousandSteps) {
   RecordProperty("resident_growth_bytes", std::to_string(growth));
 }
 
-INSTANTIATE_TEST_SUITE_P(CpuPlugins, ResidualMlp, testing::ValuesIn(pjrt::KnownCpuPlugins()), [](const auto& param_info) {
-  std::string name = param_info.param.name;
-  std::ranges::replace(name, '-', '_');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(CpuPlugins, ResidualMlp, testing::ValuesIn(pjrt::KnownCpuPlugins()), [](const auto& param_info) { return pjrt::TestName(param_info.param); });
 
 }  // namespace
 }  // namespace ulmus::residual_mlp

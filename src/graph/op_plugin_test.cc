@@ -81,11 +81,7 @@ TEST_P(OpPlugin, CollectivesAndShardingsOnEightDevicesEqualTheTwin) {
   RunAll(Mesh({{"data", 2}, {"tensor", 4}}), DType::kF32, kF32);
 }
 
-INSTANTIATE_TEST_SUITE_P(CpuPlugins, OpPlugin, testing::ValuesIn(pjrt::KnownCpuPlugins()), [](const auto& param_info) {
-  std::string name = param_info.param.name;
-  std::ranges::replace(name, '-', '_');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(CpuPlugins, OpPlugin, testing::ValuesIn(pjrt::KnownCpuPlugins()), [](const auto& param_info) { return pjrt::TestName(param_info.param); });
 
 }  // namespace
 }  // namespace ulmus::graph
