@@ -89,6 +89,21 @@ Values Backprop(NodeRange range, const Values& outputs, const Values& cotangents
   return result;
 }
 
+Values BackpropToInputs(NodeRange range, const Values& outputs, const Values& cotangents, const Values& inputs, const std::vector<bool>& needed) {
+  Values wrt;
+  std::vector<size_t> places;
+  std::set<Key> seen;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!needed[i] || !seen.insert(KeyOf(inputs[i])).second) continue;
+    wrt.push_back(inputs[i]);
+    places.push_back(i);
+  }
+  const Values grads = Backprop(range, outputs, cotangents, wrt);
+  Values cts(inputs.size());
+  for (size_t i = 0; i < grads.size(); ++i) cts[places[i]] = grads[i];
+  return cts;
+}
+
 Values Grad(Value loss, const Values& wrt, Loc loc) {
   Graph& graph = loss.graph();
   Region& region = graph.current();

@@ -52,20 +52,12 @@ Values Vjp(const VjpContext& c) {
   // The portable form, run again and differentiated.
   Graph& graph = *c.node.region->graph;
   Region& current = graph.current();
-  Values inputs, cotangents, wrt;
+  Values inputs, cotangents;
   for (Value v : c.node.operands) inputs.push_back(current.Import(v));
   for (Value ct : c.cotangents) cotangents.push_back(ct ? current.Import(ct) : Value());
   const size_t first = current.nodes.size();
   const Values outputs = graph.InlineCopy(*c.node.regions[0], inputs, [](const Node&, const Values&) { return Value(); });
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (c.needed[i]) wrt.push_back(inputs[i]);
-  }
-  const Values grads = Backprop({&current, first, current.nodes.size()}, outputs, cotangents, wrt);
-  Values cts(inputs.size());
-  for (size_t i = 0, next = 0; i < cts.size(); ++i) {
-    if (c.needed[i]) cts[i] = grads[next++];
-  }
-  return cts;
+  return BackpropToInputs({&current, first, current.nodes.size()}, outputs, cotangents, inputs, c.needed);
 }
 
 }  // namespace

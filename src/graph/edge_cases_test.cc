@@ -1,0 +1,47 @@
+// Programs at the edges of what the ops promise, evaluated by the naive twin. Each test is named after the claim or the
+// fault it stands for; edge_cases_plugin_test compiles the ones that depend on the text.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "graph/autodiff.h"
+#include "graph/functions.h"
+#include "graph/interpret.h"
+#include "graph/ops.h"
+
+namespace ulmus::graph {
+namespace {
+
+const TensorType kScalar{DType::kF64, {}}, kRow{DType::kF64, {4}};
+
+// Results of the graph for scalar arguments.
+std::vector<double> ValuesOf(const Graph& g, std::vector<double> arguments) {
+  std::vector<RefTensor> inputs;
+  for (double x : arguments) inputs.push_back({kScalar, {x}});
+  std::vector<double> values;
+  for (const RefTensor& t : Interpret(g, inputs, {.round = false})) values.push_back(t.data[0]);
+  return values;
+}
+
+TEST(EdgeCases, ARematInputThatIsAlsoCapturedCountsOnce) {
+  // Inside a loop no barrier tells the two apart.
+  Graph g("twice");
+  const Value x = g.Parameter("x", kScalar);
+  const Value y = Scan({x}, {}, [](Values c, Values) {
+                    return ScanStep{Remat({c[0], c[0]}, [&](Values in) { return Values{in[0] * in[1] * c[0]}; }), {}};
+                  }, {.length = 1}).carry[0];
+  g.Result("dx", Grad(y, {x})[0]);
+  EXPECT_DOUBLE_EQ(ValuesOf(g, {2})[0], 12);  // 3 x^2
+}
+
+TEST(EdgeCases, AKernelInputGivenTwiceCountsOnce) {
+  static const KernelDef kProduct = {
+      .name = "product", .portable = [](const KernelAttrs&, Values v) { return Values{v[0] * v[1]}; }, .vjp = nullptr, .targets = {}};
+  Graph g("twice");
+  const Value x = g.Parameter("x", kScalar);
+  g.Result("dx", Grad(KernelCall(kProduct, {}, {x, x})[0], {x})[0]);
+  EXPECT_DOUBLE_EQ(ValuesOf(g, {3})[0], 6);
+}
+
+}  // namespace
+}  // namespace ulmus::graph
