@@ -43,5 +43,20 @@ TEST(EdgeCases, AKernelInputGivenTwiceCountsOnce) {
   EXPECT_DOUBLE_EQ(ValuesOf(g, {3})[0], 6);
 }
 
+TEST(EdgeCases, SecondDerivativeThroughACallReachesWhatTheFirstOneKept) {
+  Graph g("call");
+  const Value x = g.Parameter("x", kScalar);
+  const Function f = DefineFunction(g, {kScalar}, [](Values in) { return Values{Sin(Exp(in[0]))}; });
+  const Value first = Grad(Call(f, {x})[0], {x})[0];
+  g.Result("first", first);
+  g.Result("second", Grad(first, {x})[0]);
+  g.Result("third", Grad(Grad(first, {x})[0], {x})[0]);
+  const double e = std::exp(0.3), s = std::sin(e), c = std::cos(e);
+  const std::vector<double> got = ValuesOf(g, {0.3});
+  EXPECT_NEAR(got[0], e * c, 1e-12);
+  EXPECT_NEAR(got[1], e * c - e * e * s, 1e-12);
+  EXPECT_NEAR(got[2], e * c - 3 * e * e * s - e * e * e * c, 1e-12);
+}
+
 }  // namespace
 }  // namespace ulmus::graph
