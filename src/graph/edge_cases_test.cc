@@ -58,5 +58,15 @@ TEST(EdgeCases, SecondDerivativeThroughACallReachesWhatTheFirstOneKept) {
   EXPECT_NEAR(got[2], e * c - 3 * e * e * s - e * e * e * c, 1e-12);
 }
 
+TEST(EdgeCases, SecondDerivativeThroughACustomGradientReachesItsResiduals) {
+  Graph g("custom");
+  const Value x = g.Parameter("x", kScalar);
+  const Value y = CustomGradient(
+      {x}, [](Values in) { return CustomForward{{Sin(in[0])}, {Cos(in[0])}}; },
+      [](Values, Values saved, Values ct) { return Values{ct[0] * saved[0]}; })[0];
+  g.Result("second", Grad(Grad(y, {x})[0], {x})[0]);
+  EXPECT_NEAR(ValuesOf(g, {0.7})[0], -std::sin(0.7), 1e-12);
+}
+
 }  // namespace
 }  // namespace ulmus::graph
