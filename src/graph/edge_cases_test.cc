@@ -68,5 +68,26 @@ TEST(EdgeCases, SecondDerivativeThroughACustomGradientReachesItsResiduals) {
   EXPECT_NEAR(ValuesOf(g, {0.7})[0], -std::sin(0.7), 1e-12);
 }
 
+TEST(EdgeCases, NegativeZeroAndTheEndsOfIntegersArePrintedExactly) {
+  Graph g("literals");
+  HostTensor odd(TensorType{DType::kI64, {1}}), top(TensorType{DType::kU64, {}});
+  odd.values<int64_t>()[0] = 9007199254740993;
+  top.values<uint64_t>()[0] = 18446744073709551615u;
+  g.Result("odd", Constant(g, odd));
+  g.Result("top", Constant(g, top));
+  g.Result("i64", Splat(g, 1e30, {DType::kI64, {}}));
+  g.Result("i64_low", Splat(g, -1e30, {DType::kI64, {}}));
+  g.Result("u64", Splat(g, 1e30, {DType::kU64, {2}}));
+  g.Result("half", Splat(g, 0x1p63, {DType::kU64, {}}));
+  g.Result("zero", Splat(g, -0.0, {DType::kBF16, {}}));
+  const std::string text = g.ToProgram().text;
+  for (const char* literal : {"dense<9007199254740993> : tensor<1xi64>", "dense<18446744073709551615> : tensor<ui64>",
+                              "dense<9223372036854775807> : tensor<i64>", "dense<-9223372036854775808> : tensor<i64>",
+                              "dense<18446744073709551615> : tensor<2xui64>", "dense<9223372036854775808> : tensor<ui64>",
+                              "dense<-0.000000000e+00> : tensor<bf16>"}) {
+    EXPECT_NE(text.find(literal), std::string::npos) << literal << "\n" << text;
+  }
+}
+
 }  // namespace
 }  // namespace ulmus::graph
