@@ -68,6 +68,32 @@ TEST(EdgeCases, SecondDerivativeThroughACustomGradientReachesItsResiduals) {
   EXPECT_NEAR(ValuesOf(g, {0.7})[0], -std::sin(0.7), 1e-12);
 }
 
+TEST(EdgeCases, FunctionsThatCallEachOtherTwiceArePrintedInLinearTime) {
+  // f0 = x + 1, f(n) = f(n-1)(f(n-1)(x)): 2^60 calls if each were followed.
+  Graph g("doubling");
+  Function f = DefineFunction(g, {kScalar}, [](Values in) { return Values{in[0] + 1.0}; });
+  for (int i = 0; i < 60; ++i) f = DefineFunction(g, {kScalar}, [&](Values in) { return Call(f, Call(f, in)); });
+  const Value x = g.Parameter("x", kScalar);
+  const Value y = Call(f, {x})[0];
+  g.Result("y", y);
+  g.Result("dx", Grad(y, {x})[0]);
+  EXPECT_LT(g.ToProgram().text.size(), 200000u);
+}
+
+TEST(EdgeCases, DeadCodeInRegionsLeavesNoTrace) {
+  Graph g("dead");
+  const Value x = g.Parameter("x", kRow);
+  const Value y = Scan({x}, {}, [](Values c, Values) {
+                    Tanh(c[0]);
+                    Cond(Compare(Cmp::kGt, ReduceSum(c[0], {0}), Splat(c[0].graph(), 0, kScalar)), [&] { return Values{Exp(c[0])}; },
+                         [&] { return Values{c[0]}; });
+                    return ScanStep{{Sin(c[0])}, {}};
+                  }, {.length = 2}).carry[0];
+  g.Result("y", y);
+  const std::string text = g.ToProgram().text;
+  for (const char* gone : {"tanh", "stablehlo.if", "exponential"}) EXPECT_EQ(text.find(gone), std::string::npos) << gone;
+}
+
 TEST(EdgeCases, NegativeZeroAndTheEndsOfIntegersArePrintedExactly) {
   Graph g("literals");
   HostTensor odd(TensorType{DType::kI64, {1}}), top(TensorType{DType::kU64, {}});
@@ -87,6 +113,12 @@ TEST(EdgeCases, NegativeZeroAndTheEndsOfIntegersArePrintedExactly) {
                               "dense<-0.000000000e+00> : tensor<bf16>"}) {
     EXPECT_NE(text.find(literal), std::string::npos) << literal << "\n" << text;
   }
+}
+
+TEST(EdgeCasesDeathTest, AProgramWithoutResultsIsRefused) {
+  Graph g("empty");
+  Exp(g.Parameter("x", kRow));
+  EXPECT_DEATH(g.ToProgram(), "program 'empty' has no results");
 }
 
 }  // namespace

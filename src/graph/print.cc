@@ -102,7 +102,9 @@ void Printer::MarkLive(const Region& region) {
     const Node* node = *it;
     if (!live_.contains(node)) continue;
     for (Value operand : node->operands) live_.insert(operand.node());
-    for (const Region* inner : node->regions) MarkLive(*inner);
+    for (const Region* inner : node->regions) {
+      if (marked_.insert(inner).second) MarkLive(*inner);  // functions are shared by their calls
+    }
   }
 }
 
@@ -140,6 +142,7 @@ std::string Printer::Function(const Region& region, const std::string& name, boo
 }
 
 std::string Printer::Module() {
+  CHECK(!graph_.results().empty(), "program '{}' has no results: nothing would run; declare them with Graph::Result", graph_.name());
   MarkLive(graph_.root());
   std::string text = fmt::format("module @{} {{\n", graph_.name());
   if (graph_.mesh().num_devices() > 1) {

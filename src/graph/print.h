@@ -75,6 +75,7 @@ class Printer {
   int64_t channels_ = 0;
   std::map<std::pair<const Node*, int64_t>, std::string> names_;
   std::unordered_set<const Node*> live_;
+  std::unordered_set<const Region*> marked_;
   std::vector<const Region*> functions_;
   std::map<const Region*, std::string> function_names_;
   std::set<std::string> custom_calls_;
