@@ -121,5 +121,11 @@ TEST(EdgeCasesDeathTest, AProgramWithoutResultsIsRefused) {
   EXPECT_DEATH(g.ToProgram(), "program 'empty' has no results");
 }
 
+TEST(EdgeCasesDeathTest, OnlyParametersAreDonated) {
+  Graph g("donation");
+  const Value y = Exp(g.Parameter("x", kRow));
+  EXPECT_DEATH(g.Result("y", y, {}, y), "result 'y' takes the buffer of stablehlo.exponential f64\\[4\\], which is not a parameter");
+}
+
 }  // namespace
 }  // namespace ulmus::graph
