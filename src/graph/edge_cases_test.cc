@@ -2,6 +2,7 @@
 // fault it stands for; edge_cases_plugin_test compiles the ones that depend on the text.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
 
 #include "graph/autodiff.h"
@@ -125,6 +126,85 @@ TEST(EdgeCasesDeathTest, OnlyParametersAreDonated) {
   Graph g("donation");
   const Value y = Exp(g.Parameter("x", kRow));
   EXPECT_DEATH(g.Result("y", y, {}, y), "result 'y' takes the buffer of stablehlo.exponential f64\\[4\\], which is not a parameter");
+}
+
+// ---- size: building, differentiating and printing grow linearly ----
+
+double Seconds(const std::function<void()>& f) {
+  const auto start = std::chrono::steady_clock::now();
+  f();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+void BuildChain(int64_t length, bool in_loop, bool cheap) {
+  Graph g("chain");
+  const Value x = g.Parameter("x", kScalar);
+  const auto chain = [&](Value v) {
+    for (int64_t i = 0; i < length; ++i) v = cheap ? Convert(v, i % 2 == 0 ? DType::kF32 : DType::kF64) : Sin(v);
+    return v;
+  };
+  const Value y = in_loop ? Scan({x}, {}, [&](Values c, Values) { return ScanStep{{Sin(chain(cheap ? x : c[0]) * c[0])}, {}}; }, {.length = 2}).carry[0] : chain(x);
+  g.Result("dx", Grad(y, {x})[0]);
+  EXPECT_GT(g.ToProgram().text.size(), static_cast<size_t>(length) * 50);
+}
+
+TEST(EdgeCasesSize, AChainOfTwentyThousandOps) { BuildChain(20000, false, false); }
+TEST(EdgeCasesSize, AChainOfTwentyThousandOpsInALoop) { BuildChain(20000, true, false); }
+TEST(EdgeCasesSize, AChainOfTwentyThousandCheapOpsInALoop) { BuildChain(20000, true, true); }
+
+TEST(EdgeCasesSize, TwoThousandCapturedValues) {
+  const auto build = [](int64_t count) {
+    Graph g("captured");
+    const Value x = g.Parameter("x", kScalar);
+    Values weights;
+    for (int64_t i = 0; i < count; ++i) weights.push_back(g.Parameter("w", kScalar));
+    const Value y = Scan({x}, {}, [&](Values c, Values) {
+                      Value v = c[0];
+                      for (Value w : weights) v = Sin(v * w);
+                      return ScanStep{{v}, {}};
+                    }, {.length = 3}).carry[0];
+    for (Value grad : Grad(y, weights)) g.Result("dw", grad);
+    EXPECT_GT(g.ToProgram().text.size(), static_cast<size_t>(count) * 100);
+  };
+  const double few = Seconds([&] { build(500); }), many = Seconds([&] { build(2000); });
+  EXPECT_LT(many, 12 * few + 0.1) << few << " s for 500, " << many << " s for 2000";
+}
+
+TEST(EdgeCasesSize, TwoHundredNestedCalls) {
+  Graph g("calls");
+  Function f = DefineFunction(g, {kScalar}, [](Values in) { return Values{Sin(in[0])}; });
+  for (int i = 0; i < 200; ++i) f = DefineFunction(g, {kScalar}, [&](Values in) { return Values{Sin(Call(f, in)[0])}; });
+  const Value x = g.Parameter("x", kScalar);
+  const Value y = Call(f, {x})[0];
+  g.Result("y", y);
+  g.Result("dx", Grad(y, {x})[0]);
+  EXPECT_GT(g.ToProgram().text.size(), 200u * 100u);
+  double value = 0.5, slope = 1;
+  for (int i = 0; i < 201; ++i) slope *= std::cos(value), value = std::sin(value);
+  EXPECT_NEAR(ValuesOf(g, {0.5})[1], slope, 1e-12);
+}
+
+Value NestedScans(Value x, Value outer, int depth) {
+  if (depth == 0) return Sin(x) * outer;
+  return Scan({x}, {}, [&](Values c, Values) { return ScanStep{{Tanh(NestedScans(c[0], outer, depth - 1))}, {}}; }, {.length = 1}).carry[0];
+}
+
+Value NestedRemats(Value x, Value outer, int depth) {
+  if (depth == 0) return Sin(x) * outer;
+  return Remat({x}, [&](Values in) { return Values{Tanh(NestedRemats(in[0], outer, depth - 1))}; })[0];
+}
+
+TEST(EdgeCasesSize, FiftyNestedRegions) {
+  for (const auto nest : {NestedScans, NestedRemats}) {
+    Graph g("nested");
+    const Value x = g.Parameter("x", kScalar), w = g.Parameter("w", kScalar);
+    const Value y = nest(x, w, 50);
+    for (Value grad : Grad(y, {x, w})) g.Result("grad", grad);
+    double value = std::sin(0.5) * 2, slope = std::cos(0.5) * 2;
+    for (int i = 0; i < 50; ++i) value = std::tanh(value), slope *= 1 - value * value;
+    EXPECT_NEAR(ValuesOf(g, {0.5, 2})[0], slope, 1e-12);
+    EXPECT_LT(g.ToProgram().text.size(), 4000000u);
+  }
 }
 
 }  // namespace
