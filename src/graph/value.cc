@@ -151,6 +151,7 @@ void Graph::InRegion(Region& region, const std::function<void()>& body) {
 
 Region& Graph::CloneRegion(const Region& region) {
   Region& copy = NewRegion();
+  copy.manual_axes = region.manual_axes;
   Values parameters;
   for (const Node* parameter : region.parameters) parameters.push_back(copy.AddParameter(parameter->results[0], parameter->loc));
   InRegion(copy, [&] { copy.results = InlineCopy(region, parameters, [](const Node&, const Values&) { return Value(); }); });

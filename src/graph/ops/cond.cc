@@ -30,14 +30,26 @@ void Print(Printer& p, const Node& n) {
 }
 
 void Evaluate(Interpreter& interpreter, const Node& n) {
-  const auto& predicate = interpreter.Get(n.operands[0]);
-  CHECK_AT(n.loc, interpreter.num_replicas() == 1, "cond is not evaluated inside manual regions");
-  const bool taken = predicate[0].data[0] != 0;
-  const size_t first = taken ? 1 : 1 + n.regions[0]->parameters.size();
-  const Region& region = *n.regions[taken ? 0 : 1];
-  std::vector<Interpreter::Replicas> arguments;
-  for (size_t i = 0; i < region.parameters.size(); ++i) arguments.push_back(interpreter.Get(n.operands[first + i]));
-  const std::vector<Interpreter::Replicas> results = interpreter.Run(region, arguments);
+  const Interpreter::Replicas predicate = interpreter.Get(n.operands[0]);
+  const auto run = [&](bool taken) {
+    const size_t first = taken ? 1 : 1 + n.regions[0]->parameters.size();
+    const Region& region = *n.regions[taken ? 0 : 1];
+    std::vector<Interpreter::Replicas> arguments;
+    for (size_t i = 0; i < region.parameters.size(); ++i) arguments.push_back(interpreter.Get(n.operands[first + i]));
+    return interpreter.Run(region, arguments);
+  };
+  std::vector<Interpreter::Replicas> results = run(predicate[0].data[0] != 0);
+  // Inside a manual region devices may differ: those that do take the other branch's results.
+  std::vector<size_t> others;
+  for (size_t r = 1; r < predicate.size(); ++r) {
+    if (predicate[r].data[0] != predicate[0].data[0]) others.push_back(r);
+  }
+  if (!others.empty()) {
+    std::vector<Interpreter::Replicas> other = run(predicate[0].data[0] == 0);
+    for (size_t i = 0; i < results.size(); ++i) {
+      for (size_t r : others) results[i][r] = std::move(other[i][r]);
+    }
+  }
   for (size_t i = 0; i < results.size(); ++i) interpreter.Set(Value(const_cast<Node*>(&n), static_cast<int64_t>(i)), results[i]);
 }
 
