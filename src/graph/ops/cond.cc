@@ -67,8 +67,6 @@ Values Vjp(const VjpContext& c) {
   Node& node = c.node;
   Graph& graph = *node.region->graph;
   const size_t num_results = node.results.size();
-  Values cts;
-  for (size_t i = 0; i < num_results; ++i) cts.push_back(IsFloat(node.results[i].dtype) ? c.cotangent(static_cast<int64_t>(i)) : Value());
   Region* backward[2];
   for (size_t branch = 0; branch < 2; ++branch) {
     Region &forward = *node.regions[branch], &other = *node.regions[1 - branch];
@@ -86,7 +84,7 @@ Values Vjp(const VjpContext& c) {
     for (size_t i = 0; i < num_results; ++i) outputs.push_back(forward.results[i]);
     for (size_t i = 0; i < wrt.size(); ++i) wrt[i] = forward.parameters[i]->result();
     graph.InRegion(region, [&] {
-      for (Value ct : cts) cotangents.push_back(ct ? region.Import(ct) : Value());
+      for (Value ct : c.cotangents) cotangents.push_back(ct ? region.Import(ct) : Value());
       Values active;
       for (size_t i = 0; i < wrt.size(); ++i) {
         if (c.needed[first + i]) active.push_back(wrt[i]);

@@ -2,8 +2,6 @@
 
 #include <fmt/ranges.h>
 
-#include <map>
-
 #include "graph/autodiff.h"
 
 namespace ulmus::graph {
@@ -178,7 +176,6 @@ Values Vjp(const VjpContext& c) {
 
   std::vector<TensorType> residual_types;
   Values residuals;  // values of the forward body
-  std::map<int64_t, Value> given_xs;
   Values xs_operands;  // of the backward scan, in the order of its parameters
   Region* backward = nullptr;
   const auto add_xs = [&](Value operand, const TensorType& slice) {
