@@ -125,6 +125,23 @@ TEST_P(EdgeCasesPlugin, ParametersReturnedAsTheyAreAndTradingBuffers) {
   CompareWithTwin(g);
 }
 
+TEST_P(EdgeCasesPlugin, ShapeOpsOfScalars) {
+  Graph g("scalars");
+  const Value x = g.Parameter("x", {DType::kF32, {}});
+  const Value y = Pad(Transpose(DynamicUpdateSlice(DynamicSlice(x, {}, {}), x * 2.0, {}), {}), 0, {}, {}), z = Reverse(Slice(y, {}, {}), {});
+  const Value loss = ReduceSum(ReduceMax(Reshape(z, {1, 1}), {-1, 0}) + BroadcastInDim(z, {}, {}), {});
+  g.Result("loss", loss);
+  g.Result("grad", Grad(loss, {x})[0]);
+  CompareWithTwin(g);
+}
+
+TEST_P(EdgeCasesPlugin, NamesWithQuotesAndSpaces) {
+  Graph g("step 1/\"a\"");
+  const Scope scope(g, "a \"quoted\" \\ name");
+  g.Result("y", Exp(g.Parameter("x", {DType::kF32, {}})));
+  CompareWithTwin(g);
+}
+
 TEST_P(EdgeCasesPlugin, RegionsThatReturnTheirInputsCapturesAndConstants) {
   const TensorType row{DType::kF32, {4}}, scalar{DType::kF32, {}};
   Graph g("identity");

@@ -81,6 +81,34 @@ TEST(EdgeCases, FunctionsThatCallEachOtherTwiceArePrintedInLinearTime) {
   EXPECT_LT(g.ToProgram().text.size(), 200000u);
 }
 
+TEST(EdgeCases, ScanBodiesMayReturnConstantsAndCapturedValues) {
+  Graph g("scan");
+  const Value x = g.Parameter("x", kScalar), y = g.Parameter("y", kScalar);
+  const ScanStep out = Scan({x, x, x}, {}, [&](Values c, Values) {
+    return ScanStep{{y, Splat(g, 3, kScalar), c[2]}, {y, Splat(g, 5, kScalar), c[0]}};
+  }, {.length = 2});
+  const Value loss = out.carry[0] * out.carry[1] * out.carry[2] + ReduceSum(out.ys[0] * out.ys[1] * out.ys[2], {-1});
+  g.Result("loss", loss);
+  for (Value grad : Grad(loss, {x, y})) g.Result("grad", grad);
+  // 3xy + 5y(x + y)
+  EXPECT_EQ(ValuesOf(g, {2, 7}), (std::vector<double>{42 + 35 * 9, 3 * 7 + 35, 3 * 2 + 5 * 2 + 10 * 7}));
+}
+
+TEST(EdgeCases, RegionsMayReturnTheirInputs) {
+  Graph g("identity");
+  const Value x = g.Parameter("x", kScalar), y = g.Parameter("y", kScalar);
+  const Value flag = Compare(Cmp::kGt, x, y);
+  const Function same = DefineFunction(g, {kScalar, kScalar}, [](Values in) { return Values{in[1], in[0], in[0]}; });
+  const Values chosen = Cond(flag, [&] { return Values{x, y}; }, [&] { return Values{y, y}; });
+  const Values called = Call(same, {chosen[0], chosen[1]});
+  const Values rerun = Remat({called[0], called[1]}, [](Values in) { return Values{in[1], in[0], in[1]}; });
+  const Value loss = rerun[0] * 2.0 + rerun[1] * 3.0 + rerun[2] * 4.0 + called[2] * 5.0;
+  g.Result("loss", loss);
+  for (Value grad : Grad(loss, {x, y})) g.Result("grad", grad);
+  EXPECT_EQ(ValuesOf(g, {2, 1}), (std::vector<double>{2 * 11 + 3, 11, 3}));
+  EXPECT_EQ(ValuesOf(g, {1, 2}), (std::vector<double>{28, 0, 14}));
+}
+
 TEST(EdgeCases, DeadCodeInRegionsLeavesNoTrace) {
   Graph g("dead");
   const Value x = g.Parameter("x", kRow);
@@ -114,6 +142,28 @@ TEST(EdgeCases, NegativeZeroAndTheEndsOfIntegersArePrintedExactly) {
                               "dense<-0.000000000e+00> : tensor<bf16>"}) {
     EXPECT_NE(text.find(literal), std::string::npos) << literal << "\n" << text;
   }
+}
+
+TEST(EdgeCases, NamesWithQuotesAndSpacesAreEscaped) {
+  static const KernelDef kDef = {
+      .name = "named", .portable = [](const KernelAttrs&, Values v) { return v; }, .vjp = nullptr, .targets = {{"cpu", "named"}}};
+  Graph g("step 1/\"a\"");
+  const Scope scope(g, "a \"quoted\" \\ name");
+  g.Result("y", KernelCall(kDef, {{"tag", std::string("\"\n")}, {"limit", INFINITY}, {"low", -INFINITY}}, {Exp(g.Parameter("x", kScalar))})[0]);
+  const std::string text = g.ToProgram({.use_kernels = true}).text;
+  for (const char* part : {R"(module @"step 1/\22a\22" {)", R"(loc("a \22quoted\22 \5C name"()", R"(tag = "\22\0A")", "limit = 0x7F800000 : f32", "low = 0xFF800000 : f32"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+  }
+}
+
+TEST(EdgeCases, ReductionsOfNothingAndOfScalars) {
+  Graph g("reduce");
+  const Value x = g.Parameter("x", kScalar);
+  g.Result("sum", ReduceSum(x, {}));
+  g.Result("mean", Mean(x, {}));
+  g.Result("broadcast", BroadcastTo(x, {1}));
+  g.Result("dx", Grad(ReduceSum(BroadcastTo(x, {2, 3}), {-1, -2}), {x})[0]);
+  EXPECT_EQ(ValuesOf(g, {4}), (std::vector<double>{4, 4, 4, 6}));
 }
 
 TEST(EdgeCasesDeathTest, AProgramWithoutResultsIsRefused) {

@@ -23,6 +23,9 @@ std::string MlirTypes(std::span<const TensorType> types);
 // "{\"data\", \"fsdp\"}" per dimension, as Shardy writes a sharding of @mesh: <@mesh, [{"fsdp"}, {}]>
 std::string ShardyText(const Sharding& sharding);
 
+// "text" as an MLIR string literal, quotes included.
+std::string Quoted(std::string_view text);
+
 class Printer {
  public:
   explicit Printer(const Graph& graph, const ProgramOptions& options) : graph_(graph), options_(options) {}

@@ -2,6 +2,9 @@
 
 #include <fmt/ranges.h>
 
+#include <bit>
+#include <cmath>
+
 #include "graph/autodiff.h"
 #include "graph/ops/inline_region.h"
 
@@ -16,8 +19,10 @@ struct KernelCallAttrs : Attrs {
 
 std::string AttrText(const KernelAttr& value) {
   if (const auto* i = std::get_if<int64_t>(&value)) return fmt::format("{} : i64", *i);
-  if (const auto* f = std::get_if<float>(&value)) return fmt::format("{:.9e} : f32", *f);
-  return fmt::format("\"{}\"", std::get<std::string>(value));
+  if (const auto* f = std::get_if<float>(&value)) {
+    return std::isfinite(*f) ? fmt::format("{:.9e} : f32", *f) : fmt::format("0x{:08X} : f32", std::bit_cast<uint32_t>(*f));
+  }
+  return Quoted(std::get<std::string>(value));
 }
 
 // "[dense<[1, 0]> : tensor<2xindex>, ...]": row-major, whatever the compiler would rather have.
