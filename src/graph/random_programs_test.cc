@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 
 #include "graph/autodiff.h"
 #include "graph/functions.h"
@@ -84,6 +85,31 @@ TEST_P(RandomProgramGradient, EqualsCentralDifferencesInDouble) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, RandomProgramGradient, testing::Range<uint64_t>(0, kNumPrograms, 20));
+
+std::string TextOf(uint64_t seed) {
+  Graph graph("text");
+  const RandomProgram program = AddRandomProgram(graph, seed, DType::kF32, "");
+  const Value loss = LossOf(seed, program);
+  graph.Result("loss", loss);
+  for (Value grad : Grad(loss, program.wrt)) graph.Result("grad", grad);
+  return graph.ToProgram().text;
+}
+
+// Leaves holes all over the heap, so that later objects do not come to lie in order of creation.
+void ScatterHeap() {
+  std::vector<std::unique_ptr<std::byte[]>> blocks;
+  for (size_t i = 0; i < 20000; ++i) blocks.push_back(std::make_unique<std::byte[]>(16 + (i * 7919) % 700));
+  for (size_t i = 0; i < blocks.size(); ++i) std::swap(blocks[i], blocks[(i * 104729 + 17) % blocks.size()]);
+  for (size_t i = 0; i < blocks.size(); i += 2) blocks[i].reset();
+}
+
+TEST(RandomProgramText, DoesNotDependOnAddresses) {
+  for (uint64_t seed = kFirstSecondOrder - 40; seed < kFirstSecondOrder + 10; ++seed) {
+    const std::string text = TextOf(seed);
+    ScatterHeap();
+    ASSERT_EQ(text, TextOf(seed)) << "seed " << seed;
+  }
+}
 
 }  // namespace
 }  // namespace ulmus::graph
