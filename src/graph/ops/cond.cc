@@ -2,6 +2,8 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "graph/autodiff.h"
 
 namespace ulmus::graph {
@@ -74,6 +76,9 @@ Values Vjp(const VjpContext& c) {
     Region& region = NewBackwardRegion(
         forward, [&, first](Region& self, int64_t index) { return self.Import(node.operands[first + static_cast<size_t>(index)]); },
         [&](Region& self, Value v) {
+          // Returned already, for the caller or for another gradient.
+          const auto returned = std::ranges::find(forward.results, v);
+          if (returned != forward.results.end()) return self.Import(node.result(returned - forward.results.begin()));
           forward.results.push_back(v);
           graph.InRegion(other, [&] { other.results.push_back(ZerosLike(v, node.loc)); });
           node.results.push_back(v.type());
