@@ -26,6 +26,9 @@ std::set<const Node*> ActiveNodes(NodeRange range, const Values& wrt) {
   return active;
 }
 
+// A longer chain of cheap ops is not cheap; it also bounds the recursion along it.
+constexpr int kLongestRepeat = 64;
+
 int64_t OperandBytes(const Node& node) {
   int64_t bytes = 0;
   for (Value operand : node.operands) bytes += operand.type().size_bytes();
@@ -89,6 +92,21 @@ Values Backprop(NodeRange range, const Values& outputs, const Values& cotangents
   return result;
 }
 
+Values BackpropToInputs(NodeRange range, const Values& outputs, const Values& cotangents, const Values& inputs, const std::vector<bool>& needed) {
+  Values wrt;
+  std::vector<size_t> places;
+  std::set<Key> seen;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!needed[i] || !seen.insert(KeyOf(inputs[i])).second) continue;
+    wrt.push_back(inputs[i]);
+    places.push_back(i);
+  }
+  const Values grads = Backprop(range, outputs, cotangents, wrt);
+  Values cts(inputs.size());
+  for (size_t i = 0; i < grads.size(); ++i) cts[places[i]] = grads[i];
+  return cts;
+}
+
 Values Grad(Value loss, const Values& wrt, Loc loc) {
   Graph& graph = loss.graph();
   Region& region = graph.current();
@@ -128,6 +146,7 @@ Region& NewBackwardRegion(const Region& forward, std::function<Value(Region&, in
     std::function<Value(Region&, int64_t)> parameter;
     std::function<Value(Region&, Value)> residual;
     std::map<const Node*, bool> free;
+    int depth = 0;  // of the chain of cheap ops being repeated
 
     int64_t ParameterIndex(const Node* node) const {
       for (size_t i = 0; i < forward->parameters.size(); ++i) {
@@ -143,14 +162,15 @@ Region& NewBackwardRegion(const Region& forward, std::function<Value(Region&, in
       if (own) self.imported[key] = own;
       return own;
     }
-    bool Free(Region& self, const Node* node) {
+    bool Free(Region& self, const Node* node, int limit) {
+      if (limit == 0) return false;
       if (const auto it = free.find(node); it != free.end()) return it->second;
       bool result;
       if (node->op == &kParameter) {
         result = static_cast<bool>(Parameter(self, const_cast<Node*>(node)));
       } else {
         result = node->op->cheap && node->regions.empty();
-        for (Value operand : node->operands) result = result && Free(self, operand.node());
+        for (Value operand : node->operands) result = result && Free(self, operand.node(), limit - 1);
       }
       return free[node] = result;
     }
@@ -163,11 +183,13 @@ Region& NewBackwardRegion(const Region& forward, std::function<Value(Region&, in
       const Value own = state->Parameter(region, node);
       return own ? own : state->residual(region, v);
     }
-    const bool repeat = node->op->cheap && node->regions.empty() &&
-                        (state->Free(region, node) || OperandBytes(*node) <= v.type().size_bytes());
+    const bool repeat = node->op->cheap && node->regions.empty() && state->depth < kLongestRepeat &&
+                        (state->Free(region, node, kLongestRepeat) || OperandBytes(*node) <= v.type().size_bytes());
     if (!repeat) return state->residual(region, v);
     Value copy;
+    ++state->depth;
     graph.InRegion(region, [&] { copy = graph.Clone(*node, node->operands).result(v.index()); });  // operands are imported
+    --state->depth;
     return copy;
   };
   return region;

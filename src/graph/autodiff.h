@@ -24,6 +24,10 @@ inline NodeRange WholeRegion(const Region& region) { return {&region, 0, region.
 // region, which may be another one: forward values they use arrive through its importer. Null where nothing flows.
 Values Backprop(NodeRange range, const Values& outputs, const Values& cotangents, const Values& wrt);
 
+// The same for the inputs of a stretch that was copied in: one cotangent per input, null where not `needed`. A value that
+// is passed twice gets its whole cotangent once.
+Values BackpropToInputs(NodeRange range, const Values& outputs, const Values& cotangents, const Values& inputs, const std::vector<bool>& needed);
+
 // Which values of `region` depend on the parameters flagged in `parameters` (floats only).
 std::vector<bool> DependingResults(const Region& region, const std::vector<bool>& parameters);
 

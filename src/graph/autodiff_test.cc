@@ -97,6 +97,29 @@ TEST(Scan, RematPolicyKeepsTheNamedValuesAsWell) {
   EXPECT_EQ(ForwardScanBytes(true, {.save = {"hidden"}}), 8 * 4 * 4 + 6 * (8 * 4 + 8 * 16) * 4);
 }
 
+TEST(Scan, TwoGradientsShareWhatTheForwardPassKeeps) {
+  Graph g("twice");
+  const Value x = g.Parameter("x", {DType::kF32, {8, 4}});
+  const Value w1 = g.Parameter("w1", {DType::kF32, {6, 4, 16}}), w2 = g.Parameter("w2", {DType::kF32, {6, 16, 4}});
+  const Value loss = ReduceSum(Layers(x, w1, w2, false), {0, 1});
+  Grad(loss, {w1, w2});
+  const int64_t once = ResultBytes(*Scans(g)[0]);
+  Grad(loss, {w1});
+  Grad(loss, {w2});
+  EXPECT_EQ(ResultBytes(*Scans(g)[0]), once);
+}
+
+TEST(Cond, TwoGradientsShareWhatTheForwardPassKeeps) {
+  Graph g("twice");
+  const Value x = g.Parameter("x", kRow), flag = g.Parameter("flag", {DType::kBool, {}});
+  const Value y = Cond(flag, [&] { return Values{Sin(Exp(x))}; }, [&] { return Values{x}; })[0];
+  const Value loss = ReduceSum(y, {0});
+  Grad(loss, {x});
+  const size_t once = y.node()->results.size();
+  Grad(loss, {x});
+  EXPECT_EQ(y.node()->results.size(), once);
+}
+
 TEST(Scan, CastsOfWeightsAreRepeatedNotKept) {
   Graph g("casts");
   const Value x = g.Parameter("x", {DType::kBF16, {2, 4}}), w = g.Parameter("w", {DType::kF32, {3, 4, 4}});

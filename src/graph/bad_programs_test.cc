@@ -61,6 +61,13 @@ const BadProgram kBadPrograms[] = {
     {"sharding", [](Graph&, Value x, Value) { ShardAs(x, {"batch", ""}); }, "sdy.sharding_constraint: dimension 0 of \\[2,3\\] does not divide over the mesh: 2 % \\(fsdp=4\\) = 2"},
     {"logical_axis", [](Graph&, Value x, Value) { ShardAs(x, {"heads", ""}); }, "no sharding rule for the logical axis 'heads'; known: batch"},
     {"collective_outside", [](Graph&, Value x, Value) { AllReduce(x, {"fsdp"}); }, "stablehlo.all_reduce: collectives stand inside Manual only"},
+    {"manual_rank",
+     [](Graph&, Value x, Value) { Manual({x}, {{Sharding{{{"tensor"}, {}}}}, {Sharding{{{"tensor"}}}}, {"tensor"}}, [](Values in) { return in; }); },
+     "sdy.manual_computation: output 0 is f32\\[1,3\\], its sharding \\[.tensor.\\] has another rank"},
+    {"manual_axis",
+     [](Graph&, Value x, Value) { Manual({x}, {{Sharding{{{"tensor"}, {}}}}, {Sharding{{{}, {}}}}, {"fsdp"}}, [](Values in) { return in; }); },
+     "sdy.manual_computation: input 0 is split over 'tensor', which is not among the manual axes \\(fsdp\\)"},
+    {"reverse_twice", [](Graph&, Value x, Value) { Reverse(x, {0, -2}); }, "stablehlo.reverse: an axis of \\[0, 0\\] is named twice"},
     {"donation", [](Graph& g, Value x, Value y) { g.Result("y", y, {}, x); }, "result 'y' f32\\[3,2\\] .* cannot take the buffer of parameter 'x' f32\\[2,3\\]"},
     {"check_shape", [](Graph&, Value x, Value) { CHECK_SHAPE(x, {2, 4}); }, "shape of x is \\[2,3\\], expected \\[2,4\\]"},
 };

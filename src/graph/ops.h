@@ -169,7 +169,8 @@ Values Call(Function function, Values arguments, Loc loc = Loc::current());
 
 // Runs body, and runs it again in the backward pass instead of keeping its intermediate values.
 struct RematPolicy {
-  // Names given to CheckpointName whose values are kept. Empty: nothing is kept but the inputs ("full").
+  // Names given to CheckpointName whose values are kept. Empty: nothing is kept but the inputs ("full"). Names inside a
+  // further region (a scan, a call) of the body do not count.
   std::vector<std::string> save;
 };
 Values Remat(Values inputs, const std::function<Values(Values)>& body, RematPolicy policy = {}, Loc loc = Loc::current());
@@ -178,7 +179,8 @@ struct CustomForward {
   Values outputs, residuals;
 };
 // outputs of forward(inputs), with backward(inputs, residuals, cotangents) as the gradient: one Value per input, null for
-// zero. forward may not capture values that need gradients (CHECK in the backward pass).
+// zero. forward may not capture values that need gradients (CHECK in the backward pass). backward uses its arguments alone:
+// inside Remat or a function, values of the surrounding code are gone when it runs.
 Values CustomGradient(Values inputs, const std::function<CustomForward(Values)>& forward,
                       std::function<Values(Values inputs, Values residuals, Values cotangents)> backward, Loc loc = Loc::current());
 

@@ -2,6 +2,9 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <cctype>
+
 #include "graph/ops/table.h"
 
 namespace ulmus::graph {
@@ -28,6 +31,15 @@ std::string ShardyText(const Sharding& sharding) {
   return fmt::format("<@mesh, [{}]>", fmt::join(dims, ", "));
 }
 
+std::string Quoted(std::string_view text) {
+  std::string quoted = "\"";
+  for (char c : text) {
+    const bool plain = c >= ' ' && c != '"' && c != '\\' && c != '\x7f';
+    quoted += plain ? std::string(1, c) : fmt::format("\\{:02X}", static_cast<unsigned>(static_cast<unsigned char>(c)));
+  }
+  return quoted + '"';
+}
+
 std::string_view Printer::Name(Value value) const {
   const auto it = names_.find({value.node(), value.index()});
   CHECK_AT(value.node()->loc, it != names_.end(), "{} is used before it is printed", value.node()->op->name);
@@ -50,9 +62,9 @@ std::string Printer::FreshName() { return fmt::format("%{}", next_name_++); }
 
 std::string Printer::LocText(const Node& node) const {
   if (!options_.locations) return "";
-  const std::string line = fmt::format("\"{}\":{}:{}", node.loc.file_name(), node.loc.line(), node.loc.column());
+  const std::string line = fmt::format("{}:{}:{}", Quoted(node.loc.file_name()), node.loc.line(), node.loc.column());
   if (node.scope == nullptr) return fmt::format(" loc({})", line);
-  return fmt::format(" loc(\"{}\"({}))", *node.scope, line);
+  return fmt::format(" loc({}({}))", Quoted(*node.scope), line);
 }
 
 void Printer::EmitLine(const std::string& text) {
@@ -102,7 +114,9 @@ void Printer::MarkLive(const Region& region) {
     const Node* node = *it;
     if (!live_.contains(node)) continue;
     for (Value operand : node->operands) live_.insert(operand.node());
-    for (const Region* inner : node->regions) MarkLive(*inner);
+    for (const Region* inner : node->regions) {
+      if (marked_.insert(inner).second) MarkLive(*inner);  // functions are shared by their calls
+    }
   }
 }
 
@@ -140,8 +154,10 @@ std::string Printer::Function(const Region& region, const std::string& name, boo
 }
 
 std::string Printer::Module() {
+  CHECK(!graph_.results().empty(), "program '{}' has no results: nothing would run; declare them with Graph::Result", graph_.name());
   MarkLive(graph_.root());
-  std::string text = fmt::format("module @{} {{\n", graph_.name());
+  const bool bare = !graph_.name().empty() && std::ranges::all_of(graph_.name(), [](char c) { return c == '_' || std::isalnum(static_cast<unsigned char>(c)); });
+  std::string text = fmt::format("module @{} {{\n", bare ? graph_.name() : Quoted(graph_.name()));
   if (graph_.mesh().num_devices() > 1) {
     std::vector<std::string> axes;
     for (const MeshAxis& axis : graph_.mesh().axes()) axes.push_back(fmt::format("\"{}\"={}", axis.name, axis.size));

@@ -23,6 +23,9 @@ std::string MlirTypes(std::span<const TensorType> types);
 // "{\"data\", \"fsdp\"}" per dimension, as Shardy writes a sharding of @mesh: <@mesh, [{"fsdp"}, {}]>
 std::string ShardyText(const Sharding& sharding);
 
+// "text" as an MLIR string literal, quotes included.
+std::string Quoted(std::string_view text);
+
 class Printer {
  public:
   explicit Printer(const Graph& graph, const ProgramOptions& options) : graph_(graph), options_(options) {}
@@ -75,6 +78,7 @@ class Printer {
   int64_t channels_ = 0;
   std::map<std::pair<const Node*, int64_t>, std::string> names_;
   std::unordered_set<const Node*> live_;
+  std::unordered_set<const Region*> marked_;
   std::vector<const Region*> functions_;
   std::map<const Region*, std::string> function_names_;
   std::set<std::string> custom_calls_;

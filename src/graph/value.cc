@@ -1,5 +1,6 @@
 #include "graph/value.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "graph/ops.h"        // ZerosLike
@@ -90,15 +91,15 @@ void Graph::Result(std::string name, Value value, std::optional<Sharding> shardi
   const Status valid = ValidateSharding(mesh_, value.shape(), placed);
   CHECK_AT(loc, valid.ok(), "result '{}': {}", name, valid.message());
   if (donates) {
-    for (size_t i = 0; i < arguments_.size(); ++i) {
-      if (root_->parameters[i] != donates.node()) continue;
-      ProgramValue& argument = arguments_[i];
-      CHECK_AT(loc, argument.donated_to < 0, "parameter '{}' is donated twice", argument.name);
-      CHECK_AT(loc, argument.type == value.type() && argument.sharding == placed,
-               "result '{}' {} {} cannot take the buffer of parameter '{}' {} {}", name, value.type().ToString(), placed.ToString(),
-               argument.name, argument.type.ToString(), argument.sharding.ToString());
-      argument.donated_to = static_cast<int64_t>(results_.size());
-    }
+    const auto parameter = std::ranges::find(root_->parameters, donates.node());
+    CHECK_AT(loc, parameter != root_->parameters.end(), "result '{}' takes the buffer of {} {}, which is not a parameter of the program", name,
+             donates.node()->op->name, donates.type().ToString());
+    ProgramValue& argument = arguments_[static_cast<size_t>(parameter - root_->parameters.begin())];
+    CHECK_AT(loc, argument.donated_to < 0, "parameter '{}' is donated twice", argument.name);
+    CHECK_AT(loc, argument.type == value.type() && argument.sharding == placed,
+             "result '{}' {} {} cannot take the buffer of parameter '{}' {} {}", name, value.type().ToString(), placed.ToString(), argument.name,
+             argument.type.ToString(), argument.sharding.ToString());
+    argument.donated_to = static_cast<int64_t>(results_.size());
   }
   results_.push_back({std::move(name), value.type(), placed});
   root_->results.push_back(value);
@@ -150,6 +151,7 @@ void Graph::InRegion(Region& region, const std::function<void()>& body) {
 
 Region& Graph::CloneRegion(const Region& region) {
   Region& copy = NewRegion();
+  copy.manual_axes = region.manual_axes;
   Values parameters;
   for (const Node* parameter : region.parameters) parameters.push_back(copy.AddParameter(parameter->results[0], parameter->loc));
   InRegion(copy, [&] { copy.results = InlineCopy(region, parameters, [](const Node&, const Values&) { return Value(); }); });

@@ -10,6 +10,7 @@ namespace {
 struct Derivative {
   Region* forward = nullptr;       // the function, returning what the backward pass needs as further results
   std::vector<TensorType> residual_types;
+  std::shared_ptr<const Attrs> forward_attrs;  // of calls of `forward` whose further results need gradients themselves
   Region* backward = nullptr;
   // Where each parameter of `backward` comes from.
   enum class Source { kParameter, kResidual, kCotangent };
@@ -68,12 +69,19 @@ std::unique_ptr<Derivative> Differentiate(Graph& graph, const Region& function, 
     for (size_t i = 0; i < grads.size(); ++i) backward->results.push_back(backward->Import(grads[i] ? grads[i] : ZerosLike(wrt[i], loc)));
   });
   backward->importer = nullptr;
+  d->forward_attrs = Function(&forward).attrs();
   return d;
 }
 
 Values Vjp(const VjpContext& c) {
   Node& node = c.node;
   Graph& graph = *node.region->graph;
+  // A gradient of a gradient reaches the residuals too: from then on they are results like the others.
+  for (size_t i = node.attrs_as<CallAttrs>().num_results; i < c.cotangents.size(); ++i) {
+    if (!c.cotangents[i]) continue;
+    node.attrs = node.attrs_as<CallAttrs>().derivative->forward_attrs;
+    break;
+  }
   const auto& attrs = node.attrs_as<CallAttrs>();
   if (!attrs.derivative) attrs.derivative = Differentiate(graph, *node.regions[0], attrs.num_results, node.loc);
   const Derivative& d = *attrs.derivative;

@@ -2,6 +2,8 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "graph/autodiff.h"
 
 namespace ulmus::graph {
@@ -30,14 +32,26 @@ void Print(Printer& p, const Node& n) {
 }
 
 void Evaluate(Interpreter& interpreter, const Node& n) {
-  const auto& predicate = interpreter.Get(n.operands[0]);
-  CHECK_AT(n.loc, interpreter.num_replicas() == 1, "cond is not evaluated inside manual regions");
-  const bool taken = predicate[0].data[0] != 0;
-  const size_t first = taken ? 1 : 1 + n.regions[0]->parameters.size();
-  const Region& region = *n.regions[taken ? 0 : 1];
-  std::vector<Interpreter::Replicas> arguments;
-  for (size_t i = 0; i < region.parameters.size(); ++i) arguments.push_back(interpreter.Get(n.operands[first + i]));
-  const std::vector<Interpreter::Replicas> results = interpreter.Run(region, arguments);
+  const Interpreter::Replicas predicate = interpreter.Get(n.operands[0]);
+  const auto run = [&](bool taken) {
+    const size_t first = taken ? 1 : 1 + n.regions[0]->parameters.size();
+    const Region& region = *n.regions[taken ? 0 : 1];
+    std::vector<Interpreter::Replicas> arguments;
+    for (size_t i = 0; i < region.parameters.size(); ++i) arguments.push_back(interpreter.Get(n.operands[first + i]));
+    return interpreter.Run(region, arguments);
+  };
+  std::vector<Interpreter::Replicas> results = run(predicate[0].data[0] != 0);
+  // Inside a manual region devices may differ: those that do take the other branch's results.
+  std::vector<size_t> others;
+  for (size_t r = 1; r < predicate.size(); ++r) {
+    if (predicate[r].data[0] != predicate[0].data[0]) others.push_back(r);
+  }
+  if (!others.empty()) {
+    std::vector<Interpreter::Replicas> other = run(predicate[0].data[0] == 0);
+    for (size_t i = 0; i < results.size(); ++i) {
+      for (size_t r : others) results[i][r] = std::move(other[i][r]);
+    }
+  }
   for (size_t i = 0; i < results.size(); ++i) interpreter.Set(Value(const_cast<Node*>(&n), static_cast<int64_t>(i)), results[i]);
 }
 
@@ -55,8 +69,6 @@ Values Vjp(const VjpContext& c) {
   Node& node = c.node;
   Graph& graph = *node.region->graph;
   const size_t num_results = node.results.size();
-  Values cts;
-  for (size_t i = 0; i < num_results; ++i) cts.push_back(IsFloat(node.results[i].dtype) ? c.cotangent(static_cast<int64_t>(i)) : Value());
   Region* backward[2];
   for (size_t branch = 0; branch < 2; ++branch) {
     Region &forward = *node.regions[branch], &other = *node.regions[1 - branch];
@@ -64,6 +76,9 @@ Values Vjp(const VjpContext& c) {
     Region& region = NewBackwardRegion(
         forward, [&, first](Region& self, int64_t index) { return self.Import(node.operands[first + static_cast<size_t>(index)]); },
         [&](Region& self, Value v) {
+          // Returned already, for the caller or for another gradient.
+          const auto returned = std::ranges::find(forward.results, v);
+          if (returned != forward.results.end()) return self.Import(node.result(returned - forward.results.begin()));
           forward.results.push_back(v);
           graph.InRegion(other, [&] { other.results.push_back(ZerosLike(v, node.loc)); });
           node.results.push_back(v.type());
@@ -74,7 +89,7 @@ Values Vjp(const VjpContext& c) {
     for (size_t i = 0; i < num_results; ++i) outputs.push_back(forward.results[i]);
     for (size_t i = 0; i < wrt.size(); ++i) wrt[i] = forward.parameters[i]->result();
     graph.InRegion(region, [&] {
-      for (Value ct : cts) cotangents.push_back(ct ? region.Import(ct) : Value());
+      for (Value ct : c.cotangents) cotangents.push_back(ct ? region.Import(ct) : Value());
       Values active;
       for (size_t i = 0; i < wrt.size(); ++i) {
         if (c.needed[first + i]) active.push_back(wrt[i]);

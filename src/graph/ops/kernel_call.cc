@@ -2,6 +2,9 @@
 
 #include <fmt/ranges.h>
 
+#include <bit>
+#include <cmath>
+
 #include "graph/autodiff.h"
 #include "graph/ops/inline_region.h"
 
@@ -16,8 +19,10 @@ struct KernelCallAttrs : Attrs {
 
 std::string AttrText(const KernelAttr& value) {
   if (const auto* i = std::get_if<int64_t>(&value)) return fmt::format("{} : i64", *i);
-  if (const auto* f = std::get_if<float>(&value)) return fmt::format("{:.9e} : f32", *f);
-  return fmt::format("\"{}\"", std::get<std::string>(value));
+  if (const auto* f = std::get_if<float>(&value)) {
+    return std::isfinite(*f) ? fmt::format("{:.9e} : f32", *f) : fmt::format("0x{:08X} : f32", std::bit_cast<uint32_t>(*f));
+  }
+  return Quoted(std::get<std::string>(value));
 }
 
 // "[dense<[1, 0]> : tensor<2xindex>, ...]": row-major, whatever the compiler would rather have.
@@ -52,20 +57,12 @@ Values Vjp(const VjpContext& c) {
   // The portable form, run again and differentiated.
   Graph& graph = *c.node.region->graph;
   Region& current = graph.current();
-  Values inputs, cotangents, wrt;
+  Values inputs, cotangents;
   for (Value v : c.node.operands) inputs.push_back(current.Import(v));
   for (Value ct : c.cotangents) cotangents.push_back(ct ? current.Import(ct) : Value());
   const size_t first = current.nodes.size();
   const Values outputs = graph.InlineCopy(*c.node.regions[0], inputs, [](const Node&, const Values&) { return Value(); });
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (c.needed[i]) wrt.push_back(inputs[i]);
-  }
-  const Values grads = Backprop({&current, first, current.nodes.size()}, outputs, cotangents, wrt);
-  Values cts(inputs.size());
-  for (size_t i = 0, next = 0; i < cts.size(); ++i) {
-    if (c.needed[i]) cts[i] = grads[next++];
-  }
-  return cts;
+  return BackpropToInputs({&current, first, current.nodes.size()}, outputs, cotangents, inputs, c.needed);
 }
 
 }  // namespace

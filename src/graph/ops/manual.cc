@@ -198,18 +198,32 @@ Values Manual(Values inputs, ManualSpec spec, const std::function<Values(Values)
   Graph& graph = inputs[0].graph();
   const Mesh& mesh = graph.mesh();
   if (mesh.num_devices() == 1) return body(std::move(inputs));
+  const auto check_axes = [&](const char* what, size_t i, const Sharding& sharding) {
+    for (const auto& dim : sharding.dims) {
+      for (const std::string& axis : dim) {
+        CHECK_AT(loc, std::ranges::find(spec.axes, axis) != spec.axes.end(), "{}: {} {} is split over '{}', which is not among the manual axes ({})",
+                 kManual.name, what, i, axis, fmt::join(spec.axes, ", "));
+      }
+    }
+  };
   Region& region = graph.NewRegion();
   region.manual_axes = spec.axes;
   Values blocks;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Status valid = ValidateSharding(mesh, inputs[i].shape(), spec.in[i]);
     CHECK_AT(loc, valid.ok(), "{}: input {}: {}", kManual.name, i, valid.message());
+    check_axes("input", i, spec.in[i]);
     blocks.push_back(region.AddParameter({inputs[i].dtype(), LocalShape(mesh, inputs[i].shape(), spec.in[i])}, loc));
   }
   graph.InRegion(region, [&] {
     for (Value v : body(blocks)) region.results.push_back(region.Import(v));
   });
   CHECK_AT(loc, region.results.size() == spec.out.size(), "{}: {} results, {} output shardings", kManual.name, region.results.size(), spec.out.size());
+  for (size_t i = 0; i < spec.out.size(); ++i) {
+    CHECK_AT(loc, static_cast<int64_t>(spec.out[i].dims.size()) == region.results[i].rank(), "{}: output {} is {}, its sharding {} has another rank",
+             kManual.name, i, region.results[i].type().ToString(), spec.out[i].ToString());
+    check_axes("output", i, spec.out[i]);
+  }
   return MakeManual(graph, std::move(inputs), std::move(spec), region, loc).AllResults();
 }
 

@@ -55,18 +55,10 @@ Values Vjp(const VjpContext& c) {
     // The kept value in front, the recomputed one behind it for the gradient to flow to.
     return graph.AddNode(kCheckpointName, {operands[0], it->second}, n.results, n.attrs, n.loc).result();
   });
-  Values cotangents, wrt;
+  Values cotangents;
   for (size_t i = 0; i < attrs.num_results; ++i) cotangents.push_back(c.cotangents[i] ? current.Import(c.cotangents[i]) : Value());
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (c.needed[i]) wrt.push_back(inputs[i]);
-  }
-  const Values grads = Backprop({&current, first, current.nodes.size()}, Values(outputs.begin(), outputs.begin() + static_cast<int64_t>(attrs.num_results)),
-                                cotangents, wrt);
-  Values cts(node.operands.size());
-  for (size_t i = 0, next = 0; i < cts.size(); ++i) {
-    if (c.needed[i]) cts[i] = grads[next++];
-  }
-  return cts;
+  return BackpropToInputs({&current, first, current.nodes.size()}, Values(outputs.begin(), outputs.begin() + static_cast<int64_t>(attrs.num_results)),
+                          cotangents, inputs, c.needed);
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "graph/ops/op.h"
 
+#include <algorithm>
+
 namespace ulmus::graph {
 
 namespace {
@@ -36,6 +38,9 @@ const OpDef kReverse = {
 
 Value Reverse(Value x, Dims axes, Loc loc) {
   for (int64_t& axis : axes) axis = NormalizeAxis(kReverse, axis, x.rank(), loc);
+  Dims sorted = axes;
+  std::ranges::sort(sorted);
+  CHECK_AT(loc, std::ranges::adjacent_find(sorted) == sorted.end(), "{}: an axis of {} is named twice", kReverse.name, ListText(axes));
   auto attrs = std::make_shared<ReverseAttrs>();
   attrs->axes = std::move(axes);
   return MakeValue(kReverse, {x}, x.type(), loc, attrs);

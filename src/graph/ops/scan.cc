@@ -2,7 +2,7 @@
 
 #include <fmt/ranges.h>
 
-#include <map>
+#include <algorithm>
 
 #include "graph/autodiff.h"
 
@@ -178,7 +178,6 @@ Values Vjp(const VjpContext& c) {
 
   std::vector<TensorType> residual_types;
   Values residuals;  // values of the forward body
-  std::map<int64_t, Value> given_xs;
   Values xs_operands;  // of the backward scan, in the order of its parameters
   Region* backward = nullptr;
   const auto add_xs = [&](Value operand, const TensorType& slice) {
@@ -194,6 +193,9 @@ Values Vjp(const VjpContext& c) {
         return add_xs(node.operands[i], Slice0(node.operands[i].type()));
       },
       [&](Region&, Value v) -> Value {
+        // Stacked already, for the caller or for another gradient.
+        const auto stacked = std::find(body.results.begin() + static_cast<int64_t>(s.num_carry), body.results.end(), v);
+        if (stacked != body.results.end()) return add_xs(node.result(stacked - body.results.begin()), v.type());
         residuals.push_back(v);
         residual_types.push_back(Stacked(v.type(), s.attrs.length));
         return add_xs(Value(), v.type());  // filled in once the forward scan returns it

@@ -63,8 +63,20 @@ void Evaluate(Interpreter& interpreter, const Node& n) {
     arguments.insert(arguments.end(), begin + static_cast<int64_t>(first), begin + static_cast<int64_t>(first + count));
     return arguments;
   };
-  while (interpreter.Run(w.condition, with_captures(w.num_carry, w.condition.parameters.size() - w.num_carry))[0][0].data[0] != 0) {
-    carry = interpreter.Run(w.body, with_captures(w.first_body_capture, w.body.parameters.size() - w.num_carry));
+  // Inside a manual region devices may stop at different steps: the others go on alone.
+  const auto going_on = [&] {
+    const Interpreter::Replicas flags = interpreter.Run(w.condition, with_captures(w.num_carry, w.condition.parameters.size() - w.num_carry))[0];
+    std::vector<size_t> replicas;
+    for (size_t r = 0; r < flags.size(); ++r) {
+      if (flags[r].data[0] != 0) replicas.push_back(r);
+    }
+    return replicas;
+  };
+  for (std::vector<size_t> replicas = going_on(); !replicas.empty(); replicas = going_on()) {
+    std::vector<Interpreter::Replicas> next = interpreter.Run(w.body, with_captures(w.first_body_capture, w.body.parameters.size() - w.num_carry));
+    for (size_t i = 0; i < carry.size(); ++i) {
+      for (size_t r : replicas) carry[i][r] = std::move(next[i][r]);
+    }
   }
   for (size_t i = 0; i < w.num_carry; ++i) interpreter.Set(Value(const_cast<Node*>(&n), static_cast<int64_t>(i)), carry[i]);
 }

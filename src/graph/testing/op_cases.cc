@@ -268,6 +268,65 @@ void AddSharded(std::vector<OpCase>& cases) {
                               return Values{AllReduce(partial, {"tensor"}) * BroadcastTo(bias, {8, 3})};
                             });
                           }}));
+  cases.push_back(Meshed({"manual_identity", {F({4, 8}), F({8, 8})}, [](Values v) {
+                            // Returns its inputs and a function of a captured value.
+                            return Manual(v, {{kBlocks, kWhole}, {kBlocks, kWhole, kWhole}, {"data", "tensor"}}, [&](Values in) {
+                              return Values{in[0], in[1], Sin(v[1])};
+                            });
+                          }}));
+  cases.push_back(Meshed({"manual_regions", {F({4, 8}, -0.7, 0.7), F({8, 8}, -0.7, 0.7)}, [](Values v) {
+                            Graph& g = v[0].graph();
+                            const Value bias = Sin(ReduceSum(v[1], {0}));  // [8], captured
+                            return Manual(v, {{kRows, kColumns}, {kBlocks, kRows, Sharding{{{}}}}, {"data", "tensor"}}, [&](Values in) {
+                              const Value mine = Tanh(Dot(in[0], in[1]));  // [2,2]
+                              const Function f = DefineFunction(g, {mine.type()}, [](Values u) { return Values{Sin(Exp(Tanh(u[0])))}; });
+                              const auto layer = [&](Values u) {
+                                const Value whole = AllGather(u[0], {"tensor"}, -1);  // [2,8]
+                                const Value part = CheckpointName(Tanh(Dot(whole * BroadcastTo(bias, {2, 8}), in[1])), "part");
+                                return Values{KernelCall(ScaledSquare(), {{"scale", 0.5f}}, {part})[0] * u[0]};
+                              };
+                              const Value looped = Scan({mine}, {}, [&](Values c, Values) {
+                                return ScanStep{{Call(f, Remat(c, layer, {.save = {"part"}}))[0] * 0.5}, {}};
+                              }, {.length = 3}).carry[0];
+                              // Devices of one row choose alike, the rows differ.
+                              const Value odd = Compare(Cmp::kEq, AxisIndex(g, "data"), Splat(g, 1, {DType::kU32, {}}));
+                              const Value chosen = Cond(odd, [&] { return Values{AllReduce(looped * looped, {"tensor"})}; }, [&] { return Values{mine}; })[0];
+                              return Values{chosen, AllGather(looped, {"tensor"}, 1), AllReduce(ReduceSum(looped, {0}), {"data", "tensor"})};
+                            });
+                          }}));
+  cases.push_back(Meshed({"manual_in_regions", {F({4, 8}, -0.7, 0.7), F({3, 8, 8}, -0.7, 0.7), F({}), I({}, 1, 1)}, [](Values v) {
+                            const Shape block{2, 2};
+                            const auto layer = [&](Values in) {
+                              return Manual({in[0], in[1]}, {{kRows, kColumns}, {kRows}, {"data", "tensor"}}, [&](Values u) {
+                                const Value kept = Remat({Dot(u[0], u[1])}, [&](Values p) {
+                                  return KernelCall(ScaledSquare(), {{"scale", 0.5f}}, {Sin(p[0] * BroadcastTo(v[2], block))});
+                                })[0];
+                                return Values{AllGather(kept, {"tensor"}, 1)};
+                              });
+                            };
+                            const Value plain = Scan({v[0]}, {v[1]}, [&](Values c, Values l) { return ScanStep{{layer({c[0], l[0]})[0] + c[0]}, {}}; }).carry[0];
+                            const Value rerun = Scan({v[0]}, {v[1]}, [&](Values c, Values l) { return ScanStep{Remat({c[0], l[0]}, layer), {}}; },
+                                                     {.reverse = true}).carry[0];
+                            const Value first = Reshape(Slice(v[1], {0, 0, 0}, {1, 8, 8}), {8, 8});
+                            const Value chosen = Cond(Compare(Cmp::kGt, v[3], ZerosLike(v[3])), [&] { return layer({v[0], first}); }, [&] { return Values{v[0]}; })[0];
+                            return Values{plain, rerun, chosen};
+                          }}));
+  cases.push_back(Meshed({"manual_over_one_axis", {F({4, 8}, -0.7, 0.7), F({8, 8}, -0.7, 0.7)}, [](Values v) {
+                            return Scan({v[0]}, {}, [&](Values c, Values) {
+                              return ScanStep{Manual({c[0], v[1]}, {{kWhole, kColumns}, {kColumns}, {"tensor"}}, [](Values in) {
+                                                const Value row = Reshape(ReduceSum(in[0], {1}), {4, 1});
+                                                return Values{Tanh(Dot(in[0], in[1]) * BroadcastTo(row, {4, 2}))};
+                                              }), {}};
+                            }, {.length = 2}).carry;
+                          }}));
+  cases.push_back(Meshed(Whole("manual_while", {F({4, 8})}, [](Values v) {
+    // Every device stops at a step of its own.
+    return Manual(v, {{kBlocks}, {kBlocks}, {"data", "tensor"}}, [](Values in) {
+      const Value last = AxisIndex(in[0].graph(), "tensor") + AxisIndex(in[0].graph(), "data");
+      return Values{While({in[0], ZerosLike(last)}, [&](Values c) { return Compare(Cmp::kLt, c[1], last); },
+                          [](Values c) { return Values{c[0] * 2.0, c[1] + SplatLike(c[1], 1)}; })[0]};
+    });
+  })));
   cases.push_back(Meshed(Whole("axis_index", {F({8, 8})}, [](Values v) {
     return Manual({v[0]}, {{kBlocks}, {Sharding{{{"data", "tensor"}}}}, {"data", "tensor"}}, [](Values in) {
       const Value code = AxisIndex(in[0].graph(), "data") * SplatLike(AxisIndex(in[0].graph(), "data"), 10) + AxisIndex(in[0].graph(), "tensor");
