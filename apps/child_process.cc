@@ -33,7 +33,8 @@ using Clock = std::chrono::steady_clock;
 bool ReadUntil(int fd, Clock::time_point deadline, std::string& output) {
   char block[4096];
   while (true) {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
     if (left <= 0) return false;
     pollfd wait{fd, POLLIN, 0};
     const int ready = poll(&wait, 1, static_cast<int>(std::min<int64_t>(left, 1000)));
@@ -77,10 +78,12 @@ Result<ChildResult> RunSelf(const std::vector<std::string>& args, double timeout
   if (pid == 0) BecomeChild(fds[1], quiet, argv.data());
   close(fds[1]);
 
-  const auto deadline = Clock::now() + std::chrono::milliseconds(static_cast<int64_t>(timeout_s * 1000));
+  const auto deadline =
+      Clock::now() + std::chrono::milliseconds(static_cast<int64_t>(timeout_s * 1000));
   ChildResult result;
   int status = 0;
-  result.timed_out = !ReadUntil(fds[0], deadline, result.output) || !WaitUntil(pid, deadline, status);
+  result.timed_out =
+      !ReadUntil(fds[0], deadline, result.output) || !WaitUntil(pid, deadline, status);
   close(fds[0]);
   if (result.timed_out) {
     kill(pid, SIGKILL);

@@ -1,4 +1,5 @@
-// The table of subcommands. To add one: write apps/<name>.cc, declare its Add function here, list it in commands.cc.
+// The table of subcommands. To add one: write apps/<name>.cc, declare its Add function here, list
+// it in commands.cc.
 #pragma once
 
 #include <CLI/CLI.hpp>

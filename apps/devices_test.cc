@@ -29,7 +29,8 @@ Output RunUlmus(const std::string& arguments) {
   FILE* pipe = popen((std::string(ULMUS_PROGRAM) + " " + arguments + " 2>&1").c_str(), "r");
   if (pipe == nullptr) return output;
   std::array<char, 4096> block{};
-  for (size_t n; (n = fread(block.data(), 1, block.size(), pipe)) > 0;) output.text.append(block.data(), n);
+  for (size_t n; (n = fread(block.data(), 1, block.size(), pipe)) > 0;)
+    output.text.append(block.data(), n);
   const int status = pclose(pipe);
   if (WIFEXITED(status)) output.exit_code = WEXITSTATUS(status);
   return output;
@@ -63,11 +64,14 @@ TEST(Devices, ListsEveryInstalledCpuPluginWithItsDevices) {
 TEST(Devices, TheFirstLineNamesTheDefaultPlugin) {
   const auto installed = pjrt::InstalledCpuPlugins();
   if (installed.empty()) GTEST_SKIP() << "no CPU plugin is installed; run `make setup`";
-  const std::string first_line = "Runs use " + installed.front().name + " (" + installed.front().path + ");";
+  const std::string first_line =
+      "Runs use " + installed.front().name + " (" + installed.front().path + ");";
   EXPECT_THAT(RunUlmus("devices").text, testing::StartsWith(first_line));
-  EXPECT_EQ(json::parse(RunUlmus("devices --json").text, nullptr, false)["default"], installed.front().path);
+  EXPECT_EQ(json::parse(RunUlmus("devices --json").text, nullptr, false)["default"],
+            installed.front().path);
   const std::string last = installed.back().name;
-  EXPECT_THAT(RunUlmus("devices --plugin " + last).text, testing::StartsWith("Runs use " + last + " ("));
+  EXPECT_THAT(RunUlmus("devices --plugin " + last).text,
+              testing::StartsWith("Runs use " + last + " ("));
 }
 
 TEST(Devices, APluginWithoutHardwareCompilesAheadOfTime) {
@@ -103,18 +107,22 @@ TEST(Devices, APluginThatCrashesIsALineInTheReport) {
   EXPECT_EQ(output.exit_code, 1);
   const json report = json::parse(output.text, nullptr, false);
   ASSERT_TRUE(report.is_object()) << output.text;
-  EXPECT_THAT(report["plugins"][0]["error"].get<std::string>(), HasSubstr("crashed its process with signal 6"));
-  EXPECT_EQ(report["plugins"].size(), pjrt::FindPlugins().size() + 1);  // the others are still probed
+  EXPECT_THAT(report["plugins"][0]["error"].get<std::string>(),
+              HasSubstr("crashed its process with signal 6"));
+  EXPECT_EQ(report["plugins"].size(),
+            pjrt::FindPlugins().size() + 1);  // the others are still probed
 }
 
 TEST(Devices, APluginThatHangsIsStopped) {
   const auto start = std::chrono::steady_clock::now();
   // The short limit may stop real plugins too; this test is about the one that never answers.
-  const Output output = RunUlmus(std::string("devices --json --timeout-s 0.3 --plugin ") + ULMUS_HANG_FIXTURE);
+  const Output output =
+      RunUlmus(std::string("devices --json --timeout-s 0.3 --plugin ") + ULMUS_HANG_FIXTURE);
   EXPECT_EQ(output.exit_code, 1);
   const json report = json::parse(output.text, nullptr, false);
   ASSERT_TRUE(report.is_object()) << output.text;
-  EXPECT_THAT(report["plugins"][0]["error"].get<std::string>(), HasSubstr("no answer within 0.3 s"));
+  EXPECT_THAT(report["plugins"][0]["error"].get<std::string>(),
+              HasSubstr("no answer within 0.3 s"));
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
 }
 

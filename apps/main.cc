@@ -6,11 +6,14 @@
 
 int main(int argc, char** argv) {
   using namespace ulmus;
-  CLI::App app("Pre-trains OLMo-3-class language models, and proves that it did it right.", "ulmus");
+  CLI::App app("Pre-trains OLMo-3-class language models, and proves that it did it right.",
+               "ulmus");
   app.set_version_flag("--version", "ulmus " ULMUS_VERSION);
   app.require_subcommand(1);
-  app.footer("Exit codes: 0 done, 1 failure, 2 wrong command line or recipe, 3 damaged data, 4 a comparison did not hold,\n"
-             "75 stopped by a signal after a complete save.\n\nExample: ulmus devices --json");
+  app.footer(
+      "Exit codes: 0 done, 1 failure, 2 wrong command line or recipe, 3 damaged data, 4 a "
+      "comparison did not hold,\n"
+      "75 stopped by a signal after a complete save.\n\nExample: ulmus devices --json");
   apps::Run run;
   for (const apps::Command& command : apps::Commands()) command.add(app, run);
   // CLI11 reports by exception; every mistake on the command line is one exit code.

@@ -1,4 +1,5 @@
-// Options of the example: sizes, mesh, optimizer and data of a small network that predicts the next byte of a text.
+// Options of the example: sizes, mesh, optimizer and data of a small network that predicts the next
+// byte of a text.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +12,16 @@
 
 namespace ulmus::residual_mlp {
 
-// Sizes: B batch, C context bytes, E embedding width, D = C * E model width, L layers, F hidden width.
+// Sizes: B batch, C context bytes, E embedding width, D = C * E model width, L layers, F hidden
+// width.
 struct Config {
   struct Model {
     int64_t num_layers = 16;
     int64_t context_bytes = 16;
     int64_t embedding_width = 8;
     int64_t hidden_width = 512;
-    bool remat = true;  // run each layer again in the backward pass instead of keeping its hidden values
+    bool remat =
+        true;  // run each layer again in the backward pass instead of keeping its hidden values
     bool kernels = false;  // RMS norm by our CPU kernel instead of XLA's own code
     int64_t width() const { return context_bytes * embedding_width; }
   } model;

@@ -1,4 +1,5 @@
-// Trains the example network and reports what a run would: plain lines or a bar, metrics.jsonl, one JSON line at the end.
+// Trains the example network and reports what a run would: plain lines or a bar, metrics.jsonl, one
+// JSON line at the end.
 #include <CLI/CLI.hpp>
 #include <cerrno>
 #include <chrono>
@@ -23,7 +24,9 @@ struct Options {
   bool json = false, print_program = false, cache = true;
 };
 
-double SecondsSince(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double SecondsSince(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 // The run directory: recipe.toml, metrics.jsonl, log.txt, LOCK. Without a path nothing is written.
 class RunDirectory {
@@ -44,7 +47,8 @@ class RunDirectory {
   Status Record(const Json& record) {
     if (!metrics_) return {};
     const std::string line = record.dump() + "\n";
-    if (std::fwrite(line.data(), 1, line.size(), metrics_.get()) != line.size() || std::fflush(metrics_.get()) != 0) {
+    if (std::fwrite(line.data(), 1, line.size(), metrics_.get()) != line.size() ||
+        std::fflush(metrics_.get()) != 0) {
       return ErrnoError(errno, path_ / "metrics.jsonl", "write");
     }
     return {};
@@ -68,13 +72,17 @@ Result<Recipe> ResolveRecipe(const Options& options) {
 
 void LogStart(const Config& config, const Trainer& trainer, const Text& text, double start_s) {
   int64_t num_parameters = 0;
-  for (const ParameterSpec& spec : Parameters(config)) num_parameters += spec.type.shape.num_elements();
+  for (const ParameterSpec& spec : Parameters(config))
+    num_parameters += spec.type.shape.num_elements();
   const pjrt::MemoryStats memory = trainer.executable().memory_stats();
-  LogInfo("{} parameters in {} layers, {} bytes of text, mesh {}", num_parameters, config.model.num_layers, text.num_bytes(),
-          MeshOf(config).ToString());
-  LogInfo("step program {} in {:.2f} s: per device {} KiB arguments, {} KiB of them updated in place, {} KiB temporaries",
-          trainer.executable().from_cache() ? "loaded from the cache" : "compiled", trainer.executable().compile_s(),
-          memory.argument_bytes / 1024, memory.alias_bytes / 1024, memory.temp_bytes / 1024);
+  LogInfo("{} parameters in {} layers, {} bytes of text, mesh {}", num_parameters,
+          config.model.num_layers, text.num_bytes(), MeshOf(config).ToString());
+  LogInfo(
+      "step program {} in {:.2f} s: per device {} KiB arguments, {} KiB of them updated in place, "
+      "{} KiB temporaries",
+      trainer.executable().from_cache() ? "loaded from the cache" : "compiled",
+      trainer.executable().compile_s(), memory.argument_bytes / 1024, memory.alias_bytes / 1024,
+      memory.temp_bytes / 1024);
   LogInfo("ready {:.2f} s after start", start_s);
 }
 
@@ -90,7 +98,8 @@ Result<Json> Train(const Options& options, Clock::time_point process_start) {
   RunDirectory run = TRY(RunDirectory::Open(options.run_dir, recipe));
   const auto plugin = TRY(pjrt::LoadDefaultCpuPlugin({.flag = options.plugin, .recipe = ""}));
   TRY(pjrt::RegisterCustomCalls(*plugin, kernels::AllKernels()));
-  const auto client = TRY(pjrt::Client::Create(plugin, {.num_devices = MeshOf(config).num_devices(), .options = {}}));
+  const auto client = TRY(
+      pjrt::Client::Create(plugin, {.num_devices = MeshOf(config).num_devices(), .options = {}}));
   pjrt::CompilationCache cache;
   const auto trainer = TRY(Trainer::Create(*client, config, options.cache ? &cache : nullptr));
   const double ready_s = SecondsSince(process_start);
@@ -105,7 +114,8 @@ Result<Json> Train(const Options& options, Clock::time_point process_start) {
   };
   const TextBatch held_out = text.HeldOutBatch();
   double held_out_loss = TRY(trainer->Evaluate(held_out));
-  LogInfo("step 0: held-out loss {:.4f} nats per byte (ln 256 = 5.5452 for a guess)", held_out_loss);
+  LogInfo("step 0: held-out loss {:.4f} nats per byte (ln 256 = 5.5452 for a guess)",
+          held_out_loss);
   const Clock::time_point start = Clock::now();
   Progress progress("train", config.train.steps, {.unit = "steps"});
   for (int64_t step = 1; step <= config.train.steps; ++step) {
@@ -114,32 +124,39 @@ Result<Json> Train(const Options& options, Clock::time_point process_start) {
     if (step % config.train.eval_interval != 0 && step != config.train.steps) continue;
     if (const auto metrics = TRY(trainer->Finish())) TRY(record(*metrics));
     held_out_loss = TRY(trainer->Evaluate(held_out));
-    LogInfo("step {}: loss {:.4f}, held-out {:.4f}, gradient norm {:.3f}", step, last["loss"].get<double>(), held_out_loss,
-            last["grad_norm"].get<double>());
+    LogInfo("step {}: loss {:.4f}, held-out {:.4f}, gradient norm {:.3f}", step,
+            last["loss"].get<double>(), held_out_loss, last["grad_norm"].get<double>());
     TRY(run.Record({{"step", step}, {"held_out_loss", held_out_loss}}));
   }
   progress.Finish();
   const double seconds = SecondsSince(start);
   last["held_out_loss"] = held_out_loss;
-  last["examples_per_s"] = static_cast<double>(config.train.steps * config.train.batch_size) / seconds;
+  last["examples_per_s"] =
+      static_cast<double>(config.train.steps * config.train.batch_size) / seconds;
   last["first_step_s"] = first_step_s;
   last["from_cache"] = trainer->executable().from_cache();
-  LogInfo("{} steps in {:.1f} s, {:.0f} examples/s", config.train.steps, seconds, last["examples_per_s"].get<double>());
+  LogInfo("{} steps in {:.1f} s, {:.0f} examples/s", config.train.steps, seconds,
+          last["examples_per_s"].get<double>());
   return last;
 }
 
 int Main(int argc, char** argv) {
   const Clock::time_point process_start = Clock::now();
   Options options;
-  CLI::App app("Trains a residual network on bytes of text, on 8 virtual CPU devices.", "residual_mlp");
+  CLI::App app("Trains a residual network on bytes of text, on 8 virtual CPU devices.",
+               "residual_mlp");
   app.add_option("recipe", options.recipe, "TOML file; every key has a default");
   app.add_option("--set", options.set, "key=value, over the recipe; may be repeated");
   app.add_option("--run-dir", options.run_dir, "where recipe.toml, metrics.jsonl and log.txt go");
-  app.add_option("--plugin", options.plugin, "PJRT CPU plugin: a path or the name of an installed wheel");
-  app.add_flag("!--no-cache", options.cache, "compile anew instead of using the cache of compiled programs");
+  app.add_option("--plugin", options.plugin,
+                 "PJRT CPU plugin: a path or the name of an installed wheel");
+  app.add_flag("!--no-cache", options.cache,
+               "compile anew instead of using the cache of compiled programs");
   app.add_flag("--print-program", options.print_program, "print the step's StableHLO and stop");
   app.add_flag("--json", options.json, "print the last metrics as one line of JSON");
-  app.footer("Example: residual_mlp --run-dir runs/demo --set train.steps=100 --set mesh.fsdp=8 --set mesh.tensor=1");
+  app.footer(
+      "Example: residual_mlp --run-dir runs/demo --set train.steps=100 --set mesh.fsdp=8 --set "
+      "mesh.tensor=1");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -18,7 +18,11 @@ constexpr int64_t kVocab = 256;  // byte values
 constexpr float kNormEps = 1e-6f;
 
 const AxisRules& Rules() {
-  static const AxisRules rules = {{"batch", {"fsdp"}}, {"embed", {"fsdp"}}, {"hidden", {"tensor"}}, {"vocab", {"tensor"}}, {"layers", {}}};
+  static const AxisRules rules = {{"batch", {"fsdp"}},
+                                  {"embed", {"fsdp"}},
+                                  {"hidden", {"tensor"}},
+                                  {"vocab", {"tensor"}},
+                                  {"layers", {}}};
   return rules;
 }
 
@@ -28,7 +32,8 @@ struct Batch {
 
 struct Weights {
   Value embed, layer_norm, up, down, final_norm, head;
-  explicit Weights(const Values& v) : embed(v[0]), layer_norm(v[1]), up(v[2]), down(v[3]), final_norm(v[4]), head(v[5]) {}
+  explicit Weights(const Values& v)
+      : embed(v[0]), layer_norm(v[1]), up(v[2]), down(v[3]), final_norm(v[4]), head(v[5]) {}
 };
 
 // The norm of rows that are cut along the batch.
@@ -47,7 +52,8 @@ Value Layer(Value x, Value gain, Value up, Value down) {
 // Sum over the batch of the cross entropy in nats; divide by the batch for the mean.
 Value LossSum(const Config& config, const Weights& w, const Batch& batch) {
   const int64_t B = batch.tokens.dim(0), D = config.model.width();
-  Value x = ShardAs(Reshape(Take(w.embed, batch.tokens), {B, D}), {"batch", ""});  // [B,C,E] -> [B,D]
+  Value x =
+      ShardAs(Reshape(Take(w.embed, batch.tokens), {B, D}), {"batch", ""});  // [B,C,E] -> [B,D]
   x = graph::Scan({x}, {w.layer_norm, w.up, w.down}, [&](Values carry, Values layer) {
         const auto body = [](Values in) { return Values{Layer(in[0], in[1], in[2], in[3])}; };
         const Values in = {carry[0], layer[0], layer[1], layer[2]};
@@ -64,8 +70,11 @@ Value Mean32(Value sum, int64_t count) { return sum / static_cast<double>(count)
 Batch BatchParameters(Graph& g, const Config& config) {
   const std::string tokens_axes[] = {"batch", ""}, labels_axes[] = {"batch"};
   const Loc here = Loc::current();
-  return {g.Parameter("tokens", {DType::kI32, {config.train.batch_size, config.model.context_bytes}}, g.ShardingFor(tokens_axes, here)),
-          g.Parameter("labels", {DType::kI32, {config.train.batch_size}}, g.ShardingFor(labels_axes, here))};
+  return {
+      g.Parameter("tokens", {DType::kI32, {config.train.batch_size, config.model.context_bytes}},
+                  g.ShardingFor(tokens_axes, here)),
+      g.Parameter("labels", {DType::kI32, {config.train.batch_size}},
+                  g.ShardingFor(labels_axes, here))};
 }
 
 Value SumOfSquares(const Values& tensors) {
@@ -83,25 +92,34 @@ struct Moments {
 };
 
 // One AdamW update. bias1/bias2 = 1 - beta^step, scalars.
-Moments AdamW(const Config::Optim& optim, const Moments& old, Value grad, Value lr, Value bias1, Value bias2) {
+Moments AdamW(const Config::Optim& optim, const Moments& old, Value grad, Value lr, Value bias1,
+              Value bias2) {
   const auto spread = [&](Value scalar) { return BroadcastTo(scalar, old.weight.shape()); };
   const Value exp_avg = old.exp_avg * optim.beta1 + grad * (1 - optim.beta1);
   const Value exp_avg_sq = old.exp_avg_sq * optim.beta2 + Square(grad) * (1 - optim.beta2);
   const Value direction = exp_avg / spread(bias1) / (Sqrt(exp_avg_sq / spread(bias2)) + optim.eps);
-  return {old.weight - spread(lr) * (direction + old.weight * optim.weight_decay), exp_avg, exp_avg_sq};
+  return {old.weight - spread(lr) * (direction + old.weight * optim.weight_decay), exp_avg,
+          exp_avg_sq};
 }
 
 }  // namespace
 
 std::vector<ParameterSpec> Parameters(const Config& config) {
-  const int64_t L = config.model.num_layers, D = config.model.width(), F = config.model.hidden_width;
+  const int64_t L = config.model.num_layers, D = config.model.width(),
+                F = config.model.hidden_width;
   const auto f32 = [](Shape shape) { return TensorType{DType::kF32, std::move(shape)}; };
   // Fan-in scaling; `down` also by the depth, so that the residual stream keeps its size.
   return {
       {"embed.weight", f32({kVocab, config.model.embedding_width}), {"", ""}, 1.0},
       {"layers.norm.weight", f32({L, D}), {"layers", ""}, 0},
-      {"layers.up.weight", f32({L, D, F}), {"layers", "embed", "hidden"}, 1 / std::sqrt(static_cast<double>(D))},
-      {"layers.down.weight", f32({L, F, D}), {"layers", "hidden", "embed"}, 1 / std::sqrt(static_cast<double>(F * 2 * L))},
+      {"layers.up.weight",
+       f32({L, D, F}),
+       {"layers", "embed", "hidden"},
+       1 / std::sqrt(static_cast<double>(D))},
+      {"layers.down.weight",
+       f32({L, F, D}),
+       {"layers", "hidden", "embed"},
+       1 / std::sqrt(static_cast<double>(F * 2 * L))},
       {"norm.weight", f32({D}), {""}, 0},
       {"head.weight", f32({D, kVocab}), {"embed", "vocab"}, 1 / std::sqrt(static_cast<double>(D))},
   };
@@ -115,12 +133,14 @@ Program TrainStep(const Config& config) {
   Values weights;
   for (const ParameterSpec& spec : specs) {
     const Sharding sharding = g.ShardingFor(spec.axes, here);
-    state.push_back({g.Parameter(spec.name, spec.type, sharding), g.Parameter("exp_avg." + spec.name, spec.type, sharding),
+    state.push_back({g.Parameter(spec.name, spec.type, sharding),
+                     g.Parameter("exp_avg." + spec.name, spec.type, sharding),
                      g.Parameter("exp_avg_sq." + spec.name, spec.type, sharding)});
     weights.push_back(state.back().weight);
   }
   const Batch batch = BatchParameters(g, config);
-  const Value lr = g.Parameter("lr", {DType::kF32, {}}), adam_step = g.Parameter("adam_step", {DType::kF32, {}});
+  const Value lr = g.Parameter("lr", {DType::kF32, {}}),
+              adam_step = g.Parameter("adam_step", {DType::kF32, {}});
 
   const Value loss = Mean32(LossSum(config, Weights(weights), batch), config.train.batch_size);
   Values grads = graph::Grad(loss, weights);
@@ -135,7 +155,8 @@ Program TrainStep(const Config& config) {
   const auto bias = [&](double beta) { return 1.0 - Pow(SplatLike(adam_step, beta), adam_step); };
   const Value bias1 = bias(config.optim.beta1), bias2 = bias(config.optim.beta2);
   for (size_t i = 0; i < specs.size(); ++i) {
-    const Moments next = AdamW(config.optim, state[i], grads[i] * BroadcastTo(clip, grads[i].shape()), lr, bias1, bias2);
+    const Moments next = AdamW(config.optim, state[i],
+                               grads[i] * BroadcastTo(clip, grads[i].shape()), lr, bias1, bias2);
     const Sharding sharding = g.ShardingFor(specs[i].axes, here);
     g.Result(specs[i].name, next.weight, sharding, state[i].weight);
     g.Result("exp_avg." + specs[i].name, next.exp_avg, sharding, state[i].exp_avg);

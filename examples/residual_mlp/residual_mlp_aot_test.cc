@@ -16,7 +16,8 @@ class Aot : public testing::TestWithParam<Target> {
  protected:
   void SetUp() override {
     const auto plugin = pjrt::LoadPluginOfKind(GetParam().plugin);
-    if (!plugin.ok()) GTEST_SKIP() << "no " << GetParam().plugin << " plugin: " << plugin.error().message();
+    if (!plugin.ok())
+      GTEST_SKIP() << "no " << GetParam().plugin << " plugin: " << plugin.error().message();
   }
   static Config ConfigFor(int64_t fsdp, int64_t tensor) {
     Config config;
@@ -33,14 +34,19 @@ class Aot : public testing::TestWithParam<Target> {
     int64_t state_bytes = 0;
     for (const ProgramValue& argument : program.arguments) {
       if (argument.donated_to < 0) continue;
-      state_bytes += TensorType{argument.type.dtype, LocalShape(program.mesh, argument.type.shape, argument.sharding)}.size_bytes();
+      state_bytes += TensorType{argument.type.dtype,
+                                LocalShape(program.mesh, argument.type.shape, argument.sharding)}
+                         .size_bytes();
     }
     const pjrt::MemoryStats memory = compiled->memory_stats();
     EXPECT_GE(memory.alias_bytes, state_bytes);
     EXPECT_GT(memory.temp_bytes, 0);
     EXPECT_GT(*compiled->ComputeSerializedBytes(), 0);
-    std::printf("%s: compiled in %.1f s, per device %ld KiB arguments, %ld KiB aliased, %ld KiB temporaries\n", GetParam().topology,
-                compiled->compile_s(), memory.argument_bytes / 1024, memory.alias_bytes / 1024, memory.temp_bytes / 1024);
+    std::printf(
+        "%s: compiled in %.1f s, per device %ld KiB arguments, %ld KiB aliased, %ld KiB "
+        "temporaries\n",
+        GetParam().topology, compiled->compile_s(), memory.argument_bytes / 1024,
+        memory.alias_bytes / 1024, memory.temp_bytes / 1024);
   }
 };
 
@@ -53,7 +59,8 @@ TEST_P(Aot, StepOfAllDevicesCompiles) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, Aot,
-                         testing::Values(Target{"v5p:2x2x1", "tpu"}, Target{"tpu7x:2x2x1", "tpu"}, Target{"h100:1x1x8", "cuda"}),
+                         testing::Values(Target{"v5p:2x2x1", "tpu"}, Target{"tpu7x:2x2x1", "tpu"},
+                                         Target{"h100:1x1x8", "cuda"}),
                          [](const auto& param_info) {
                            std::string name = param_info.param.topology;
                            for (char& c : name) {

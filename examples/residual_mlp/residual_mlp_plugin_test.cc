@@ -1,10 +1,10 @@
 // What the engine promises, shown on the example: sharding, rematerialisation, donation and memory.
 #include <gtest/gtest.h>
 
+#include <unistd.h>
 #include <algorithm>
 #include <cmath>
 #include <fstream>
-#include <unistd.h>
 
 #include "kernels/table.h"
 #include "pjrt/testing.h"
@@ -56,7 +56,8 @@ int64_t ResidentBytes() {
 class ResidualMlp : public testing::TestWithParam<pjrt::PluginCandidate> {
  protected:
   void SetUp() override {
-    if (GetParam().path.empty()) GTEST_SKIP() << GetParam().name << " is not installed (make setup)";
+    if (GetParam().path.empty())
+      GTEST_SKIP() << GetParam().name << " is not installed (make setup)";
   }
   pjrt::Client& ClientOf(int64_t devices) {
     const Result<pjrt::Client*> client = pjrt::SharedClient(GetParam(), devices);
@@ -71,13 +72,15 @@ class ResidualMlp : public testing::TestWithParam<pjrt::PluginCandidate> {
 };
 
 TEST_P(ResidualMlp, LossesOfOneDeviceAndOfFourByTwoAgreeOverFiftySteps) {
-  const std::vector<double> one = Losses(ClientOf(1), SmallConfig(1, 1), 50), eight = Losses(ClientOf(8), SmallConfig(4, 2), 50);
+  const std::vector<double> one = Losses(ClientOf(1), SmallConfig(1, 1), 50),
+                            eight = Losses(ClientOf(8), SmallConfig(4, 2), 50);
   ASSERT_EQ(one.size(), 50u);
   ASSERT_EQ(eight.size(), 50u);
   double worst = 0;
   for (size_t i = 0; i < one.size(); ++i) {
     const double difference = std::fabs(eight[i] - one[i]) / one[i];
-    EXPECT_LE(difference, 1e-6) << "step " << i + 1 << ": " << one[i] << " on one device, " << eight[i] << " on eight";
+    EXPECT_LE(difference, 1e-6) << "step " << i + 1 << ": " << one[i] << " on one device, "
+                                << eight[i] << " on eight";
     worst = std::max(worst, difference);
   }
   RecordProperty("largest_relative_difference", std::to_string(worst));
@@ -93,8 +96,10 @@ TEST_P(ResidualMlp, RematHalvesTemporariesOfSixteenLayers) {
     const int64_t kept = StepMemory(config).temp_bytes;
     config.model.remat = true;
     const int64_t recomputed = StepMemory(config).temp_bytes;
-    EXPECT_GE(kept, 2 * recomputed) << "mesh " << fsdp << "x" << tensor << ": temporaries " << kept << " kept, " << recomputed << " with remat";
-    RecordProperty(fmt::format("temp_bytes_{}x{}", fsdp, tensor), fmt::format("{} / {}", kept, recomputed));
+    EXPECT_GE(kept, 2 * recomputed) << "mesh " << fsdp << "x" << tensor << ": temporaries " << kept
+                                    << " kept, " << recomputed << " with remat";
+    RecordProperty(fmt::format("temp_bytes_{}x{}", fsdp, tensor),
+                   fmt::format("{} / {}", kept, recomputed));
   }
 }
 
@@ -103,7 +108,8 @@ TEST_P(ResidualMlp, RematChangesNoLoss) {
   const std::vector<double> with = Losses(ClientOf(1), config, 5);
   config.model.remat = false;
   const std::vector<double> without = Losses(ClientOf(1), config, 5);
-  for (size_t i = 0; i < with.size(); ++i) EXPECT_NEAR(with[i], without[i], 1e-6 * without[i]) << "step " << i + 1;
+  for (size_t i = 0; i < with.size(); ++i)
+    EXPECT_NEAR(with[i], without[i], 1e-6 * without[i]) << "step " << i + 1;
 }
 
 TEST_P(ResidualMlp, KernelsChangeNoLoss) {
@@ -113,7 +119,8 @@ TEST_P(ResidualMlp, KernelsChangeNoLoss) {
   config.model.kernels = true;
   EXPECT_FALSE(TrainStep(config).custom_calls.empty());
   const std::vector<double> with_kernels = Losses(ClientOf(8), config, 5);
-  for (size_t i = 0; i < plain.size(); ++i) EXPECT_NEAR(with_kernels[i], plain[i], 1e-5 * plain[i]) << "step " << i + 1;
+  for (size_t i = 0; i < plain.size(); ++i)
+    EXPECT_NEAR(with_kernels[i], plain[i], 1e-5 * plain[i]) << "step " << i + 1;
 }
 
 TEST_P(ResidualMlp, StateIsUpdatedInPlace) {
@@ -125,14 +132,16 @@ TEST_P(ResidualMlp, StateIsUpdatedInPlace) {
   std::vector<const void*> before;
   for (pjrt::ShardedArray& array : (*trainer)->state()) {
     state_bytes += array.local_type().size_bytes();
-    for (int64_t i = 0; i < array.num_shards(); ++i) before.push_back(*array.shard(i).UnsafePointer());
+    for (int64_t i = 0; i < array.num_shards(); ++i)
+      before.push_back(*array.shard(i).UnsafePointer());
   }
   EXPECT_EQ((*trainer)->executable().memory_stats().alias_bytes, state_bytes);
   ASSERT_TRUE((*trainer)->Step(text.TrainBatch(1)).ok());
   ASSERT_TRUE((*trainer)->Finish().ok());
   size_t next = 0;
   for (pjrt::ShardedArray& array : (*trainer)->state()) {
-    for (int64_t i = 0; i < array.num_shards(); ++i) EXPECT_EQ(*array.shard(i).UnsafePointer(), before[next++]) << "a buffer moved";
+    for (int64_t i = 0; i < array.num_shards(); ++i)
+      EXPECT_EQ(*array.shard(i).UnsafePointer(), before[next++]) << "a buffer moved";
   }
 }
 
@@ -150,11 +159,13 @@ TEST_P(ResidualMlp, ResidentSetIsFlatOverAThousandSteps) {
   }
   const int64_t growth = ResidentBytes() - settled;
   // 800 steps: a leak of one scalar buffer per step and device would show as megabytes.
-  EXPECT_LT(growth, int64_t{2} << 20) << "resident set grew by " << growth << " bytes from step 200 to 1000";
+  EXPECT_LT(growth, int64_t{2} << 20)
+      << "resident set grew by " << growth << " bytes from step 200 to 1000";
   RecordProperty("resident_growth_bytes", std::to_string(growth));
 }
 
-INSTANTIATE_TEST_SUITE_P(CpuPlugins, ResidualMlp, testing::ValuesIn(pjrt::KnownCpuPlugins()), [](const auto& param_info) { return pjrt::TestName(param_info.param); });
+INSTANTIATE_TEST_SUITE_P(CpuPlugins, ResidualMlp, testing::ValuesIn(pjrt::KnownCpuPlugins()),
+                         [](const auto& param_info) { return pjrt::TestName(param_info.param); });
 
 }  // namespace
 }  // namespace ulmus::residual_mlp

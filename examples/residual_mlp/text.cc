@@ -23,26 +23,29 @@ Result<Text> Text::Load(const Config& config) {
   Text text(config, std::move(bytes));
   const int64_t least = (config.model.context_bytes + 1) * 10;
   if (text.num_bytes() < least) {
-    return InvalidArgumentError("data.paths: {} bytes of text; {} context bytes need at least {}", text.num_bytes(), config.model.context_bytes,
-                                least);
+    return InvalidArgumentError("data.paths: {} bytes of text; {} context bytes need at least {}",
+                                text.num_bytes(), config.model.context_bytes, least);
   }
   return text;
 }
 
 TextBatch Text::Cut(const std::vector<int64_t>& starts) const {
-  TextBatch batch{HostTensor(TensorType{DType::kI32, {batch_size_, context_}}), HostTensor(TensorType{DType::kI32, {batch_size_}})};
+  TextBatch batch{HostTensor(TensorType{DType::kI32, {batch_size_, context_}}),
+                  HostTensor(TensorType{DType::kI32, {batch_size_}})};
   const auto tokens = batch.tokens.values<int32_t>();
   const auto labels = batch.labels.values<int32_t>();
   for (size_t row = 0; row < starts.size(); ++row) {
     const auto* window = reinterpret_cast<const uint8_t*>(bytes_.data()) + starts[row];
-    for (int64_t i = 0; i < context_; ++i) tokens[row * static_cast<size_t>(context_) + static_cast<size_t>(i)] = window[i];
+    for (int64_t i = 0; i < context_; ++i)
+      tokens[row * static_cast<size_t>(context_) + static_cast<size_t>(i)] = window[i];
     labels[row] = window[context_];
   }
   return batch;
 }
 
 TextBatch Text::TrainBatch(int64_t step) const {
-  const RandomStream stream(static_cast<uint64_t>(seed_), static_cast<uint64_t>(step), "data", "window");
+  const RandomStream stream(static_cast<uint64_t>(seed_), static_cast<uint64_t>(step), "data",
+                            "window");
   const auto num_windows = static_cast<uint64_t>(held_out_start_ - context_);
   std::vector<int64_t> starts;
   for (int64_t row = 0; row < batch_size_; ++row) {
@@ -54,7 +57,8 @@ TextBatch Text::TrainBatch(int64_t step) const {
 TextBatch Text::HeldOutBatch() const {
   const int64_t num_windows = num_bytes() - held_out_start_ - context_;
   std::vector<int64_t> starts;
-  for (int64_t row = 0; row < batch_size_; ++row) starts.push_back(held_out_start_ + row * num_windows / batch_size_);
+  for (int64_t row = 0; row < batch_size_; ++row)
+    starts.push_back(held_out_start_ + row * num_windows / batch_size_);
   return Cut(starts);
 }
 

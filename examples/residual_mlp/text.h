@@ -17,7 +17,8 @@ struct TextBatch {
 
 class Text {
  public:
-  // Joins the files. The last tenth is held out. kInvalidArgument if there is too little for one window in each part.
+  // Joins the files. The last tenth is held out. kInvalidArgument if there is too little for one
+  // window in each part.
   static Result<Text> Load(const Config& config);
 
   // The batch of step k is a pure function of (seed, k): positions are drawn anew for each step.

@@ -14,9 +14,10 @@ HostTensor Scalar(double value) {
   return t;
 }
 
-// The block of a parameter at `offsets`: element i of the whole tensor is element i of the parameter's random stream,
-// whoever asks for it.
-HostTensor InitialBlock(const ParameterSpec& spec, uint64_t seed, const Dims& offsets, const Shape& shape) {
+// The block of a parameter at `offsets`: element i of the whole tensor is element i of the
+// parameter's random stream, whoever asks for it.
+HostTensor InitialBlock(const ParameterSpec& spec, uint64_t seed, const Dims& offsets,
+                        const Shape& shape) {
   HostTensor block(TensorType{spec.type.dtype, shape});
   const std::span<float> values = block.values<float>();
   if (spec.init_stddev == 0) {
@@ -33,7 +34,8 @@ HostTensor InitialBlock(const ParameterSpec& spec, uint64_t seed, const Dims& of
       first += (offsets[d] + rest % shape.dims()[d]) * strides[d];
       rest /= shape.dims()[d];
     }
-    FillNormal(stream, static_cast<uint64_t>(first), {.mean = 0, .stddev = spec.init_stddev}, values.subspan(start, row));
+    FillNormal(stream, static_cast<uint64_t>(first), {.mean = 0, .stddev = spec.init_stddev},
+               values.subspan(start, row));
   }
   return block;
 }
@@ -45,7 +47,8 @@ Result<double> ReadScalar(const pjrt::ShardedArray& array) {
 
 }  // namespace
 
-Result<std::unique_ptr<Trainer>> Trainer::Create(pjrt::Client& client, const Config& config, pjrt::CompilationCache* cache) {
+Result<std::unique_ptr<Trainer>> Trainer::Create(pjrt::Client& client, const Config& config,
+                                                 pjrt::CompilationCache* cache) {
   TRY(ValidateConfig(config));
   std::unique_ptr<Trainer> trainer(new Trainer(client, config, cache));
   trainer->train_ = TRY(client.Compile(TrainStep(config), {}, cache));
@@ -57,11 +60,17 @@ Status Trainer::InitializeState() {
   int64_t argument = 0;
   for (const ParameterSpec& spec : Parameters(config_)) {
     const auto seed = static_cast<uint64_t>(config_.train.seed);
-    const auto weight = [&](const Dims& offsets, const Shape& shape) -> Result<HostTensor> { return InitialBlock(spec, seed, offsets, shape); };
-    const auto zeros = [&](const Dims&, const Shape& shape) -> Result<HostTensor> { return HostTensor(TensorType{spec.type.dtype, shape}); };
-    state_.push_back(TRY(pjrt::ShardedArray::FromBlocks(client_, train_->argument_layout(argument++), weight)));
+    const auto weight = [&](const Dims& offsets, const Shape& shape) -> Result<HostTensor> {
+      return InitialBlock(spec, seed, offsets, shape);
+    };
+    const auto zeros = [&](const Dims&, const Shape& shape) -> Result<HostTensor> {
+      return HostTensor(TensorType{spec.type.dtype, shape});
+    };
+    state_.push_back(
+        TRY(pjrt::ShardedArray::FromBlocks(client_, train_->argument_layout(argument++), weight)));
     for (int moment = 0; moment < 2; ++moment) {
-      state_.push_back(TRY(pjrt::ShardedArray::FromBlocks(client_, train_->argument_layout(argument++), zeros)));
+      state_.push_back(
+          TRY(pjrt::ShardedArray::FromBlocks(client_, train_->argument_layout(argument++), zeros)));
     }
   }
   return {};
@@ -72,15 +81,18 @@ Result<pjrt::ShardedArray> Trainer::Upload(const HostTensor& tensor, int64_t arg
 }
 
 double Trainer::LearningRate() const {
-  const auto step = static_cast<double>(step_), warmup = static_cast<double>(config_.optim.warmup_steps);
+  const auto step = static_cast<double>(step_),
+             warmup = static_cast<double>(config_.optim.warmup_steps);
   return config_.optim.lr * (step < warmup ? step / warmup : 1.0);
 }
 
 Result<std::optional<StepMetrics>> Trainer::Step(const TextBatch& batch) {
   ++step_;
   const auto first = static_cast<int64_t>(state_.size());
-  pjrt::ShardedArray tokens = TRY(Upload(batch.tokens, first)), labels = TRY(Upload(batch.labels, first + 1)),
-                     lr = TRY(Upload(Scalar(LearningRate()), first + 2)), adam_step = TRY(Upload(Scalar(static_cast<double>(step_)), first + 3));
+  pjrt::ShardedArray tokens = TRY(Upload(batch.tokens, first)),
+                     labels = TRY(Upload(batch.labels, first + 1)),
+                     lr = TRY(Upload(Scalar(LearningRate()), first + 2)),
+                     adam_step = TRY(Upload(Scalar(static_cast<double>(step_)), first + 3));
   std::vector<pjrt::ShardedArray*> arguments;
   for (pjrt::ShardedArray& array : state_) arguments.push_back(&array);
   arguments.insert(arguments.end(), {&tokens, &labels, &lr, &adam_step});
@@ -94,15 +106,18 @@ Result<std::optional<StepMetrics>> Trainer::Step(const TextBatch& batch) {
 Result<std::optional<StepMetrics>> Trainer::Finish() {
   if (!pending_) return std::optional<StepMetrics>();
   const Pending pending = *std::exchange(pending_, std::nullopt);
-  return std::optional(StepMetrics{pending.step, TRY(ReadScalar(pending.loss)), TRY(ReadScalar(pending.grad_norm))});
+  return std::optional(
+      StepMetrics{pending.step, TRY(ReadScalar(pending.loss)), TRY(ReadScalar(pending.grad_norm))});
 }
 
 Result<double> Trainer::Evaluate(const TextBatch& batch) {
   if (!eval_) eval_ = TRY(client_.Compile(EvalLoss(config_), {}, cache_));
   const auto first = static_cast<int64_t>(state_.size());
-  pjrt::ShardedArray tokens = TRY(Upload(batch.tokens, first)), labels = TRY(Upload(batch.labels, first + 1));
+  pjrt::ShardedArray tokens = TRY(Upload(batch.tokens, first)),
+                     labels = TRY(Upload(batch.labels, first + 1));
   std::vector<pjrt::ShardedArray*> arguments;
-  for (size_t i = 0; i < state_.size(); i += 3) arguments.push_back(&state_[i]);  // weights without moments
+  for (size_t i = 0; i < state_.size(); i += 3)
+    arguments.push_back(&state_[i]);  // weights without moments
   arguments.insert(arguments.end(), {&tokens, &labels});
   const std::vector<pjrt::ShardedArray> results = TRY(eval_->Execute(arguments));
   TRY(eval_->Wait());

@@ -1,4 +1,5 @@
-// Runs the programs of model.h: state on the devices, one step at a time, nothing waits but the metrics.
+// Runs the programs of model.h: state on the devices, one step at a time, nothing waits but the
+// metrics.
 #pragma once
 
 #include <memory>
@@ -22,10 +23,13 @@ struct StepMetrics {
 // Must not outlive the client.
 class Trainer {
  public:
-  // Compiles (or takes from `cache`, if given) and fills the state from the seed, the same values on any mesh.
-  static Result<std::unique_ptr<Trainer>> Create(pjrt::Client& client, const Config& config, pjrt::CompilationCache* cache = nullptr);
+  // Compiles (or takes from `cache`, if given) and fills the state from the seed, the same values
+  // on any mesh.
+  static Result<std::unique_ptr<Trainer>> Create(pjrt::Client& client, const Config& config,
+                                                 pjrt::CompilationCache* cache = nullptr);
 
-  // Starts step k and returns the metrics of step k - 1, if there was one: the device never waits for the host.
+  // Starts step k and returns the metrics of step k - 1, if there was one: the device never waits
+  // for the host.
   Result<std::optional<StepMetrics>> Step(const TextBatch& batch);
   // Metrics of the last step; waits for it.
   Result<std::optional<StepMetrics>> Finish();
@@ -38,7 +42,8 @@ class Trainer {
   std::vector<pjrt::ShardedArray>& state() { return state_; }
 
  private:
-  Trainer(pjrt::Client& client, const Config& config, pjrt::CompilationCache* cache) : client_(client), config_(config), cache_(cache) {}
+  Trainer(pjrt::Client& client, const Config& config, pjrt::CompilationCache* cache)
+      : client_(client), config_(config), cache_(cache) {}
   Status InitializeState();
   Result<pjrt::ShardedArray> Upload(const HostTensor& tensor, int64_t argument) const;
   double LearningRate() const;

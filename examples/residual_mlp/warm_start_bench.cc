@@ -1,5 +1,5 @@
-// From the start of the process to the end of its first training step, with the step program in the cache. Runs the example
-// as a user would, once cold and five times warm, and prints the medians.
+// From the start of the process to the end of its first training step, with the step program in the
+// cache. Runs the example as a user would, once cold and five times warm, and prints the medians.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -19,7 +19,8 @@ struct Run {
 };
 
 Run RunExample(const std::string& program, const std::string& cache) {
-  const std::string command = "XDG_CACHE_HOME='" + cache + "' ULMUS_LOG=error '" + program + "' --json --set train.steps=1 2>&1";
+  const std::string command = "XDG_CACHE_HOME='" + cache + "' ULMUS_LOG=error '" + program +
+                              "' --json --set train.steps=1 2>&1";
   const auto start = std::chrono::steady_clock::now();
   std::FILE* pipe = popen(command.c_str(), "r");
   if (pipe == nullptr) return {};
@@ -31,7 +32,8 @@ Run RunExample(const std::string& program, const std::string& cache) {
     std::exit(1);
   }
   const auto json = nlohmann::json::parse(output);
-  return {std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), json.at("first_step_s"), json.at("from_cache")};
+  return {std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(),
+          json.at("first_step_s"), json.at("from_cache")};
 }
 
 double Median(std::vector<double> values) {
@@ -56,5 +58,6 @@ int main(int argc, char** argv) {
     first_step.push_back(warm.first_step_s);
   }
   std::printf("cold: first step %.2f s, process %.2f s\n", cold.first_step_s, cold.wall_s);
-  std::printf("warm, median of 5: first step %.3f s, process %.3f s\n", Median(first_step), Median(wall));
+  std::printf("warm, median of 5: first step %.3f s, process %.3f s\n", Median(first_step),
+              Median(wall));
 }

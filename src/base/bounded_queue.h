@@ -13,7 +13,8 @@
 
 namespace ulmus {
 
-// Any number of threads may push and pop. After Close() nothing can be pushed; pops drain what is left, then end.
+// Any number of threads may push and pop. After Close() nothing can be pushed; pops drain what is
+// left, then end.
 template <class T>
 class BoundedQueue {
  public:
@@ -33,7 +34,8 @@ class BoundedQueue {
   // Waits for room for at most `timeout`. On false (time out or closed) `value` is untouched.
   bool PushFor(T& value, Duration timeout) {
     std::unique_lock lock(mutex_);
-    WaitFor(lock, has_room_, push_wait_s_, timeout, [this] { return closed_ || items_.size() < capacity_; });
+    WaitFor(lock, has_room_, push_wait_s_, timeout,
+            [this] { return closed_ || items_.size() < capacity_; });
     return PushLocked(lock, value);
   }
 
@@ -44,7 +46,8 @@ class BoundedQueue {
     return PopLocked(lock);
   }
 
-  // Waits for a value for at most `timeout`; nullopt on time out, or closed and empty (ask drained()).
+  // Waits for a value for at most `timeout`; nullopt on time out, or closed and empty (ask
+  // drained()).
   std::optional<T> PopFor(Duration timeout) {
     std::unique_lock lock(mutex_);
     WaitFor(lock, has_item_, pop_wait_s_, timeout, [this] { return closed_ || !items_.empty(); });
@@ -90,7 +93,8 @@ class BoundedQueue {
   using Clock = std::chrono::steady_clock;
 
   template <class Ready>
-  void Wait(std::unique_lock<std::mutex>& lock, std::condition_variable& condition, double& wait_s, Ready ready) {
+  void Wait(std::unique_lock<std::mutex>& lock, std::condition_variable& condition, double& wait_s,
+            Ready ready) {
     if (ready()) return;  // no clock is read on the fast path
     const Clock::time_point start = Clock::now();
     condition.wait(lock, ready);
@@ -98,8 +102,8 @@ class BoundedQueue {
   }
 
   template <class Ready>
-  void WaitFor(std::unique_lock<std::mutex>& lock, std::condition_variable& condition, double& wait_s, Duration timeout,
-               Ready ready) {
+  void WaitFor(std::unique_lock<std::mutex>& lock, std::condition_variable& condition,
+               double& wait_s, Duration timeout, Ready ready) {
     if (ready()) return;
     const Clock::time_point start = Clock::now();
     condition.wait_for(lock, timeout, ready);

@@ -97,7 +97,10 @@ TEST(BoundedQueue, TimeoutsKeepTheValueAndAreCounted) {
 
 TEST(Thread, CarriesItsNameCutToFifteenBytes) {
   char name[32] = {};
-  { const std::jthread thread = StartThread("a-very-long-thread-name", [&] { pthread_getname_np(pthread_self(), name, 32); }); }
+  {
+    const std::jthread thread = StartThread("a-very-long-thread-name",
+                                            [&] { pthread_getname_np(pthread_self(), name, 32); });
+  }
   EXPECT_STREQ(name, "a-very-long-thr");
 }
 

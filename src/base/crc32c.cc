@@ -52,17 +52,20 @@ uint32_t Crc32cPortable(std::span<const std::byte> bytes, uint32_t crc) {
     crc = 0;
     for (size_t k = 0; k < 8; ++k) crc ^= kTables[7 - k][(word >> (8 * k)) & 255];
   }
-  for (std::byte byte : bytes) crc = (crc >> 8) ^ kTables[0][(crc ^ std::to_integer<uint32_t>(byte)) & 255];
+  for (std::byte byte : bytes)
+    crc = (crc >> 8) ^ kTables[0][(crc ^ std::to_integer<uint32_t>(byte)) & 255];
   return ~crc;
 }
 
 #if defined(__x86_64__)
 bool HasCrc32cInstruction() { return __builtin_cpu_supports("sse4.2") != 0; }
 
-__attribute__((target("sse4.2"))) uint32_t Crc32cHardware(std::span<const std::byte> bytes, uint32_t crc) {
+__attribute__((target("sse4.2"))) uint32_t Crc32cHardware(std::span<const std::byte> bytes,
+                                                          uint32_t crc) {
   CHECK(HasCrc32cInstruction(), "this machine has no SSE4.2");
   uint64_t state = static_cast<uint32_t>(~crc);
-  for (; bytes.size() >= 8; bytes = bytes.subspan(8)) state = _mm_crc32_u64(state, LoadWord(bytes.data()));
+  for (; bytes.size() >= 8; bytes = bytes.subspan(8))
+    state = _mm_crc32_u64(state, LoadWord(bytes.data()));
   auto state32 = static_cast<uint32_t>(state);
   for (std::byte byte : bytes) state32 = _mm_crc32_u8(state32, std::to_integer<uint8_t>(byte));
   return ~state32;

@@ -21,7 +21,8 @@ int64_t EditDistance(std::string_view a, std::string_view b) {
     for (size_t j = 1; j <= b.size(); ++j) {
       const int64_t substituted = last[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
       row[j] = std::min({last[j] + 1, row[j - 1] + 1, substituted});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) row[j] = std::min(row[j], before[j - 2] + 1);
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        row[j] = std::min(row[j], before[j - 2] + 1);
     }
     std::swap(before, last);
     std::swap(last, row);
@@ -29,14 +30,16 @@ int64_t EditDistance(std::string_view a, std::string_view b) {
   return last[b.size()];
 }
 
-std::optional<std::string> NearestKey(std::string_view name, std::span<const std::string> candidates) {
+std::optional<std::string> NearestKey(std::string_view name,
+                                      std::span<const std::string> candidates) {
   if (name.size() > kMaxLength) return std::nullopt;
   const std::string* nearest = nullptr;
   int64_t nearest_distance = 0;
   for (const std::string& candidate : candidates) {
     const size_t longer = std::max(name.size(), candidate.size());
     const int64_t allowed = std::max<int64_t>(2, static_cast<int64_t>(longer / 3));
-    const int64_t lengths_apart = static_cast<int64_t>(longer - std::min(name.size(), candidate.size()));
+    const int64_t lengths_apart =
+        static_cast<int64_t>(longer - std::min(name.size(), candidate.size()));
     if (lengths_apart > allowed) continue;
     const int64_t distance = EditDistance(name, candidate);
     // A short name with every letter changed is another name, not a typo.

@@ -16,7 +16,8 @@ TEST(EditDistance, CountsEditsAndSwaps) {
 }
 
 TEST(NearestKey, FindsTyposAndRefusesStrangers) {
-  const std::vector<std::string> keys = {"train.steps", "train.seed", "optim.lr_peak", "optim.warmup_steps"};
+  const std::vector<std::string> keys = {"train.steps", "train.seed", "optim.lr_peak",
+                                         "optim.warmup_steps"};
   EXPECT_EQ(NearestKey("train.step", keys), "train.steps");
   EXPECT_EQ(NearestKey("optim.lr_paek", keys), "optim.lr_peak");
   EXPECT_EQ(NearestKey("optim.warmup", keys), "optim.warmup_steps");

@@ -33,19 +33,25 @@ struct ErrnoMeaning {
 
 constexpr ErrnoMeaning kErrnoMeanings[] = {
     {ENOENT, StatusCode::kNotFound, "check the spelling, and that the file system is mounted"},
-    {EACCES, StatusCode::kPermissionDenied, "check owner and mode of the file and of every directory above it"},
+    {EACCES, StatusCode::kPermissionDenied,
+     "check owner and mode of the file and of every directory above it"},
     {EPERM, StatusCode::kPermissionDenied, "check owner and mode of the file"},
-    {EROFS, StatusCode::kPermissionDenied, "the file system is read-only: choose another directory"},
+    {EROFS, StatusCode::kPermissionDenied,
+     "the file system is read-only: choose another directory"},
     {EEXIST, StatusCode::kAlreadyExists, "remove it or choose another name"},
     {ENOSPC, StatusCode::kResourceExhausted, "free space or choose another file system"},
     {EDQUOT, StatusCode::kResourceExhausted, "the quota is used up: remove files or ask for more"},
-    {EFBIG, StatusCode::kResourceExhausted, "raise the file size limit (`ulimit -f`) or choose another file system"},
-    {ENOMEM, StatusCode::kResourceExhausted, "free memory, or raise vm.max_map_count if many files are mapped"},
+    {EFBIG, StatusCode::kResourceExhausted,
+     "raise the file size limit (`ulimit -f`) or choose another file system"},
+    {ENOMEM, StatusCode::kResourceExhausted,
+     "free memory, or raise vm.max_map_count if many files are mapped"},
     {EMFILE, StatusCode::kResourceExhausted, "raise the limit of open files (`ulimit -n`)"},
     {ENFILE, StatusCode::kResourceExhausted, "the machine's limit of open files is reached"},
-    {EIO, StatusCode::kDataLoss, "the device or the network file system failed: look at the kernel log"},
+    {EIO, StatusCode::kDataLoss,
+     "the device or the network file system failed: look at the kernel log"},
     {EAGAIN, StatusCode::kUnavailable, "try again"},
-    {ESTALE, StatusCode::kUnavailable, "the network file system lost the file: try again or mount it anew"},
+    {ESTALE, StatusCode::kUnavailable,
+     "the network file system lost the file: try again or mount it anew"},
     {ETIMEDOUT, StatusCode::kUnavailable, "the network file system does not answer: try again"},
     {ENOTDIR, StatusCode::kFailedPrecondition, "a part of the path is a file, not a directory"},
     {EISDIR, StatusCode::kFailedPrecondition, "this is a directory: name a file"},
@@ -57,11 +63,14 @@ constexpr ErrnoMeaning kErrnoMeanings[] = {
 
 std::string SystemText(int error) { return std::generic_category().message(error); }
 
-Path DirectoryOf(const Path& path) { return path.has_parent_path() ? path.parent_path() : Path("."); }
+Path DirectoryOf(const Path& path) {
+  return path.has_parent_path() ? path.parent_path() : Path(".");
+}
 
 Result<FileDescriptor> OpenDescriptor(const Path& path, int flags, std::string_view action) {
   // An embedded NUL would silently name another file.
-  if (path.native().find('\0') != std::string::npos) return InvalidArgumentError("{}: path holds a NUL byte", path);
+  if (path.native().find('\0') != std::string::npos)
+    return InvalidArgumentError("{}: path holds a NUL byte", path);
   int fd;
   do {
     fd = open(path.c_str(), flags | O_CLOEXEC, 0666);
@@ -71,7 +80,7 @@ Result<FileDescriptor> OpenDescriptor(const Path& path, int flags, std::string_v
 }
 
 Result<struct stat> StatOf(const FileDescriptor& fd, const Path& path) {
-  struct stat info {};
+  struct stat info{};
   if (fstat(fd.get(), &info) != 0) return ErrnoError(errno, path, "stat");
   if (S_ISDIR(info.st_mode)) return ErrnoError(EISDIR, path, "read");
   return info;
@@ -81,7 +90,8 @@ Result<struct stat> StatOf(const FileDescriptor& fd, const Path& path) {
 Status WithSpace(Status status, const Path& path, size_t needed_bytes) {
   if (status.code() != StatusCode::kResourceExhausted) return status;
   const Result<int64_t> free_bytes = FreeDiskBytes(DirectoryOf(path));
-  return ResourceExhaustedError("{} (needed {} more bytes, {} free)", status.message(), needed_bytes,
+  return ResourceExhaustedError("{} (needed {} more bytes, {} free)", status.message(),
+                                needed_bytes,
                                 free_bytes.ok() ? std::to_string(*free_bytes) : "unknown");
 }
 
@@ -91,16 +101,19 @@ Status SyncDescriptor(const FileDescriptor& fd, const Path& path) {
 }
 
 // Bytes from the current position on, at most `limit`.
-Result<std::string> ReadUpTo(const FileDescriptor& fd, const Path& path, size_t limit, size_t expected) {
+Result<std::string> ReadUpTo(const FileDescriptor& fd, const Path& path, size_t limit,
+                             size_t expected) {
   std::string text;
   text.resize(std::min(limit, expected));
   size_t size = 0;
   while (true) {
     if (size == text.size()) {
       if (size == limit) break;
-      text.resize(std::min(limit, std::max<size_t>(4096, 2 * size)));  // grew, or a pipe or /proc without a size
+      text.resize(std::min(
+          limit, std::max<size_t>(4096, 2 * size)));  // grew, or a pipe or /proc without a size
     }
-    const ssize_t count = read(fd.get(), text.data() + size, std::min(text.size() - size, kMaxTransferBytes));
+    const ssize_t count =
+        read(fd.get(), text.data() + size, std::min(text.size() - size, kMaxTransferBytes));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return ErrnoError(errno, path, "read");
     if (count == 0) break;
@@ -115,7 +128,8 @@ Result<std::string> ReadUpTo(const FileDescriptor& fd, const Path& path, size_t 
 Status ErrnoError(int error, const Path& path, std::string_view action) {
   for (const ErrnoMeaning& meaning : kErrnoMeanings) {
     if (meaning.error == error)
-      return {meaning.code, fmt::format("{}: cannot {}: {}; {}", path, action, SystemText(error), meaning.remedy)};
+      return {meaning.code, fmt::format("{}: cannot {}: {}; {}", path, action, SystemText(error),
+                                        meaning.remedy)};
   }
   return UnknownError("{}: cannot {}: {} (errno {})", path, action, SystemText(error), error);
 }
@@ -143,8 +157,10 @@ Result<std::string> ReadFile(const Path& path, int64_t limit_bytes) {
   // One byte beyond the limit and the size tells growth from the end of the file.
   std::string text = TRY(ReadUpTo(fd, path, limit + 1, static_cast<size_t>(info.st_size) + 1));
   if (text.size() > limit) {
-    return OutOfRangeError("{}: larger than the limit of {} bytes for this kind of file; check that it is the right file", path,
-                           limit_bytes);
+    return OutOfRangeError(
+        "{}: larger than the limit of {} bytes for this kind of file; check that it is the right "
+        "file",
+        path, limit_bytes);
   }
   return text;
 }
@@ -185,7 +201,9 @@ AtomicFile::AtomicFile(Path path, Path temp, FileDescriptor fd)
     : path_(std::move(path)), temp_(std::move(temp)), fd_(std::move(fd)) {}
 
 AtomicFile::AtomicFile(AtomicFile&& other) noexcept
-    : path_(std::move(other.path_)), temp_(std::exchange(other.temp_, Path())), fd_(std::move(other.fd_)) {}
+    : path_(std::move(other.path_)),
+      temp_(std::exchange(other.temp_, Path())),
+      fd_(std::move(other.fd_)) {}
 
 AtomicFile::~AtomicFile() {
   if (!temp_.empty()) unlink(temp_.c_str());
@@ -214,7 +232,8 @@ Status AtomicFile::Write(std::span<const std::byte> bytes) {
 Status AtomicFile::Commit() {
   CHECK(fd_.valid(), "{}: committed twice", path_);
   TRY(SyncDescriptor(fd_, path_));
-  if (const int error = fd_.Close(); error != 0) return WithSpace(ErrnoError(error, path_, "write"), path_, 0);
+  if (const int error = fd_.Close(); error != 0)
+    return WithSpace(ErrnoError(error, path_, "write"), path_, 0);
   TRY(Rename(temp_, path_));
   temp_.clear();
   return Status();
@@ -252,21 +271,22 @@ Status CreateDirectories(const Path& path) {
 }
 
 Result<bool> PathExists(const Path& path) {
-  struct stat info {};
+  struct stat info{};
   if (lstat(path.c_str(), &info) == 0) return true;
   if (errno == ENOENT || errno == ENOTDIR) return false;
   return ErrnoError(errno, path, "stat");
 }
 
 Result<int64_t> FileSizeBytes(const Path& path) {
-  struct stat info {};
+  struct stat info{};
   if (stat(path.c_str(), &info) != 0) return ErrnoError(errno, path, "stat");
   if (S_ISDIR(info.st_mode)) return ErrnoError(EISDIR, path, "take the size");
   return static_cast<int64_t>(info.st_size);
 }
 
 Status Rename(const Path& from, const Path& to) {
-  if (rename(from.c_str(), to.c_str()) != 0) return ErrnoError(errno, to, fmt::format("rename {} to it", from));
+  if (rename(from.c_str(), to.c_str()) != 0)
+    return ErrnoError(errno, to, fmt::format("rename {} to it", from));
   TRY(SyncDirectory(DirectoryOf(to)));
   if (DirectoryOf(from) != DirectoryOf(to)) TRY(SyncDirectory(DirectoryOf(from)));
   return Status();
@@ -292,7 +312,7 @@ Status SyncDirectory(const Path& path) {
 }
 
 Result<int64_t> FreeDiskBytes(const Path& path) {
-  struct statvfs info {};
+  struct statvfs info{};
   if (statvfs(path.c_str(), &info) != 0) return ErrnoError(errno, path, "ask for free space");
   return static_cast<int64_t>(info.f_bavail * info.f_frsize);
 }
@@ -309,14 +329,18 @@ Status HeldBy(const Path& path, const std::string& owner) {
   int pid = 0;
   char host[256] = {};
   if (std::sscanf(owner.c_str(), "%d %255s", &pid, host) != 2)
-    return FailedPreconditionError("{}: locked by another process; stop it or use another directory", path);
+    return FailedPreconditionError(
+        "{}: locked by another process; stop it or use another directory", path);
   if (host == HostName() && kill(pid, 0) != 0 && errno == ESRCH) {
     return FailedPreconditionError(
-        "{}: locked, but its owner, process {} on {}, is gone: a child of it lives on, or a network file system kept a dead "
+        "{}: locked, but its owner, process {} on {}, is gone: a child of it lives on, or a "
+        "network file system kept a dead "
         "lock; stop the child, or remove the file if no process uses this directory",
         path, pid, host);
   }
-  return FailedPreconditionError("{}: locked by process {} on {}; stop that process or use another directory", path, pid, host);
+  return FailedPreconditionError(
+      "{}: locked by process {} on {}; stop that process or use another directory", path, pid,
+      host);
 }
 
 }  // namespace
@@ -328,7 +352,8 @@ Result<FileLock> FileLock::Acquire(const Path& path) {
     return HeldBy(path, TRY(ReadUpTo(fd, path, 512, 512)));
   }
   const std::string owner = fmt::format("{} {}\n", getpid(), HostName());
-  if (ftruncate(fd.get(), 0) != 0 || pwrite(fd.get(), owner.data(), owner.size(), 0) != static_cast<ssize_t>(owner.size()))
+  if (ftruncate(fd.get(), 0) != 0 ||
+      pwrite(fd.get(), owner.data(), owner.size(), 0) != static_cast<ssize_t>(owner.size()))
     return WithSpace(ErrnoError(errno, path, "write lock"), path, owner.size());
   return FileLock(std::move(fd));
 }

@@ -1,5 +1,6 @@
-// Local files: whole reads, atomic writes, maps, locks, directories. Errors name the path, the system's reason and what to
-// do. Paths are plain text to callers, so that an object store ("gs://bucket/key") can be added behind these functions.
+// Local files: whole reads, atomic writes, maps, locks, directories. Errors name the path, the
+// system's reason and what to do. Paths are plain text to callers, so that an object store
+// ("gs://bucket/key") can be added behind these functions.
 #pragma once
 
 #include <fmt/format.h>
@@ -28,9 +29,10 @@ namespace ulmus {
 
 using Path = std::filesystem::path;
 
-// A Status for a failed system call: "<path>: cannot <action>: <strerror>; <remedy>". ENOENT becomes kNotFound, EACCES and
-// kin kPermissionDenied, EEXIST kAlreadyExists, ENOSPC, EDQUOT, EFBIG, ENOMEM and EMFILE kResourceExhausted, EIO kDataLoss,
-// EAGAIN, ESTALE and ETIMEDOUT kUnavailable, ENOTDIR, EISDIR, ENOTEMPTY and EBUSY kFailedPrecondition, the rest kUnknown.
+// A Status for a failed system call: "<path>: cannot <action>: <strerror>; <remedy>". ENOENT
+// becomes kNotFound, EACCES and kin kPermissionDenied, EEXIST kAlreadyExists, ENOSPC, EDQUOT,
+// EFBIG, ENOMEM and EMFILE kResourceExhausted, EIO kDataLoss, EAGAIN, ESTALE and ETIMEDOUT
+// kUnavailable, ENOTDIR, EISDIR, ENOTEMPTY and EBUSY kFailedPrecondition, the rest kUnknown.
 Status ErrnoError(int error, const Path& path, std::string_view action);
 
 // One open file descriptor.
@@ -55,10 +57,12 @@ class FileDescriptor {
 
 inline constexpr int64_t kDefaultReadLimitBytes = int64_t{64} << 20;
 
-// The whole file. kOutOfRange if it is larger than `limit_bytes`: nothing of that size is read by mistake.
+// The whole file. kOutOfRange if it is larger than `limit_bytes`: nothing of that size is read by
+// mistake.
 Result<std::string> ReadFile(const Path& path, int64_t limit_bytes = kDefaultReadLimitBytes);
 
-// A file's bytes mapped read-only. The file must not be truncated while mapped (SIGBUS); ours are only ever replaced.
+// A file's bytes mapped read-only. The file must not be truncated while mapped (SIGBUS); ours are
+// only ever replaced.
 class MappedFile {
  public:
   static Result<MappedFile> Open(const Path& path);
@@ -79,9 +83,10 @@ class MappedFile {
 
 // --- Writing
 
-// A file that appears under its name complete or not at all, whatever dies when. Bytes go to a temporary file in the same
-// directory; Commit() syncs it, renames it and syncs the directory. Without Commit() the temporary is removed. A full
-// disk is kResourceExhausted with the bytes needed and free.
+// A file that appears under its name complete or not at all, whatever dies when. Bytes go to a
+// temporary file in the same directory; Commit() syncs it, renames it and syncs the directory.
+// Without Commit() the temporary is removed. A full disk is kResourceExhausted with the bytes
+// needed and free.
 class AtomicFile {
  public:
   static Result<AtomicFile> Create(const Path& path);
@@ -90,7 +95,9 @@ class AtomicFile {
   ~AtomicFile();
 
   Status Write(std::span<const std::byte> bytes);
-  Status Write(std::string_view text) { return Write(std::as_bytes(std::span<const char>(text.data(), text.size()))); }
+  Status Write(std::string_view text) {
+    return Write(std::as_bytes(std::span<const char>(text.data(), text.size())));
+  }
   Status Commit();
 
  private:
@@ -124,8 +131,9 @@ Status SyncDirectory(const Path& path);
 // Bytes that this user may still write to the file system that holds `path`.
 Result<int64_t> FreeDiskBytes(const Path& path);
 
-// An exclusive lock on a file among processes, held until the object dies or the process does, however it dies. The file
-// holds "pid host" of the owner for messages; it is not removed, as removing would race with the next owner.
+// An exclusive lock on a file among processes, held until the object dies or the process does,
+// however it dies. The file holds "pid host" of the owner for messages; it is not removed, as
+// removing would race with the next owner.
 class FileLock {
  public:
   // kFailedPrecondition names the holder if another process, or this one, has it.
@@ -139,7 +147,8 @@ class FileLock {
   FileDescriptor fd_;
 };
 
-// A fresh directory below $TMPDIR (or /tmp), removed with its content at the end of the object's life. For tests.
+// A fresh directory below $TMPDIR (or /tmp), removed with its content at the end of the object's
+// life. For tests.
 class TempDir {
  public:
   TempDir();  // CHECKs that it can be made

@@ -38,20 +38,25 @@ TEST(ReadFile, NamesPathReasonAndRemedy) {
   const TempDir dir;
   const Status missing = ReadFile(dir.path() / "none").status();
   EXPECT_EQ(missing.code(), StatusCode::kNotFound);
-  EXPECT_THAT(missing.message(), HasSubstr((dir.path() / "none").string() + ": cannot open: No such file or directory; check"));
+  EXPECT_THAT(missing.message(), HasSubstr((dir.path() / "none").string() +
+                                           ": cannot open: No such file or directory; check"));
   EXPECT_EQ(ReadFile(dir.path()).status().code(), StatusCode::kFailedPrecondition);
   EXPECT_EQ(ReadFile(dir.path() / "none/below").status().code(), StatusCode::kNotFound);
-  EXPECT_EQ(ReadFile(std::string("/proc/self/status\0x", 19)).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(ReadFile(std::string("/proc/self/status\0x", 19)).status().code(),
+            StatusCode::kInvalidArgument);
 }
 
 TEST(ErrnoError, MapsToTheCodeThatCallersActOn) {
   const std::pair<int, StatusCode> cases[] = {
-      {ENOENT, StatusCode::kNotFound},          {EACCES, StatusCode::kPermissionDenied},  {EROFS, StatusCode::kPermissionDenied},
-      {EEXIST, StatusCode::kAlreadyExists},     {ENOSPC, StatusCode::kResourceExhausted}, {EDQUOT, StatusCode::kResourceExhausted},
-      {EMFILE, StatusCode::kResourceExhausted}, {EIO, StatusCode::kDataLoss},             {ESTALE, StatusCode::kUnavailable},
-      {ENOTDIR, StatusCode::kFailedPrecondition}, {EPROTO, StatusCode::kUnknown},
+      {ENOENT, StatusCode::kNotFound},          {EACCES, StatusCode::kPermissionDenied},
+      {EROFS, StatusCode::kPermissionDenied},   {EEXIST, StatusCode::kAlreadyExists},
+      {ENOSPC, StatusCode::kResourceExhausted}, {EDQUOT, StatusCode::kResourceExhausted},
+      {EMFILE, StatusCode::kResourceExhausted}, {EIO, StatusCode::kDataLoss},
+      {ESTALE, StatusCode::kUnavailable},       {ENOTDIR, StatusCode::kFailedPrecondition},
+      {EPROTO, StatusCode::kUnknown},
   };
-  for (const auto& [error, code] : cases) EXPECT_EQ(ErrnoError(error, "f", "read").code(), code) << error;
+  for (const auto& [error, code] : cases)
+    EXPECT_EQ(ErrnoError(error, "f", "read").code(), code) << error;
 }
 
 TEST(WriteFileAtomic, ReplacesAndLeavesNoTemporary) {
@@ -100,7 +105,8 @@ TEST(WriteFileAtomic, WritersOfOnePathDoNotMix) {
   {
     std::vector<std::jthread> writers;
     for (char c = 'a'; c < 'e'; ++c)
-      writers.emplace_back([&path, c] { EXPECT_EQ(WriteFileAtomic(path, std::string(1000, c)), Status()); });
+      writers.emplace_back(
+          [&path, c] { EXPECT_EQ(WriteFileAtomic(path, std::string(1000, c)), Status()); });
   }
   const std::string text = *ReadFile(path);
   EXPECT_EQ(text, std::string(1000, text[0]));
@@ -134,7 +140,8 @@ TEST(Directories, CreateListRenameRemove) {
   const TempDir dir;
   ASSERT_EQ(CreateDirectories(dir.path() / "x/y"), Status());
   ASSERT_EQ(CreateDirectories(dir.path() / "x/y"), Status());
-  for (const char* name : {"b", "a", "B", "a.1"}) ASSERT_EQ(WriteFileAtomic(dir.path() / "x" / name, name), Status());
+  for (const char* name : {"b", "a", "B", "a.1"})
+    ASSERT_EQ(WriteFileAtomic(dir.path() / "x" / name, name), Status());
   EXPECT_THAT(*ListDirectory(dir.path() / "x"), ElementsAre("B", "a", "a.1", "b", "y"));
   ASSERT_EQ(Rename(dir.path() / "x/b", dir.path() / "x/y/c"), Status());
   EXPECT_EQ(*FileSizeBytes(dir.path() / "x/y/c"), 1);
@@ -192,7 +199,8 @@ TEST(FileLock, SaysWhenTheNamedOwnerIsGone) {
   std::FILE* file = std::fopen((dir.path() / "LOCK").c_str(), "w");
   std::fprintf(file, "99999999 %s\n", host);
   std::fclose(file);
-  EXPECT_THAT(FileLock::Acquire(dir.path() / "LOCK").status().message(), HasSubstr("process 99999999 on"));
+  EXPECT_THAT(FileLock::Acquire(dir.path() / "LOCK").status().message(),
+              HasSubstr("process 99999999 on"));
   EXPECT_THAT(FileLock::Acquire(dir.path() / "LOCK").status().message(), HasSubstr("is gone"));
 }
 

@@ -26,21 +26,24 @@ struct Sha256::State {
 };
 
 Sha256::Sha256() : state_(std::make_unique<State>()) {
-  CHECK(EVP_DigestInit_ex(state_->context, EVP_sha256(), nullptr) == 1, "OpenSSL offers no SHA-256");
+  CHECK(EVP_DigestInit_ex(state_->context, EVP_sha256(), nullptr) == 1,
+        "OpenSSL offers no SHA-256");
 }
 Sha256::~Sha256() = default;
 Sha256::Sha256(Sha256&&) noexcept = default;
 Sha256& Sha256::operator=(Sha256&&) noexcept = default;
 
 void Sha256::Update(std::span<const std::byte> bytes) {
-  CHECK(EVP_DigestUpdate(state_->context, bytes.data(), bytes.size()) == 1, "SHA-256 of {} bytes", bytes.size());
+  CHECK(EVP_DigestUpdate(state_->context, bytes.data(), bytes.size()) == 1, "SHA-256 of {} bytes",
+        bytes.size());
 }
 
 Sha256::Digest Sha256::digest() const {
   State copy;  // finalising ends a context
   CHECK(EVP_MD_CTX_copy_ex(copy.context, state_->context) == 1, "SHA-256 state cannot be copied");
   Digest digest;
-  CHECK(EVP_DigestFinal_ex(copy.context, reinterpret_cast<unsigned char*>(digest.data()), nullptr) == 1,
+  CHECK(EVP_DigestFinal_ex(copy.context, reinterpret_cast<unsigned char*>(digest.data()),
+                           nullptr) == 1,
         "SHA-256 cannot be finished");
   return digest;
 }
@@ -87,7 +90,8 @@ Hash128 Xxh3Stream::wide_digest() const {
 }
 
 void RollingHash::Add(uint64_t id) {
-  // Murmur3's finaliser over both the state and the id: a swap of neighbours or a zero id changes the value.
+  // Murmur3's finaliser over both the state and the id: a swap of neighbours or a zero id changes
+  // the value.
   const auto mix = [](uint64_t x) {
     x = (x ^ (x >> 33)) * 0xff51afd7ed558ccdull;
     x = (x ^ (x >> 33)) * 0xc4ceb9fe1a85ec53ull;

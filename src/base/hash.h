@@ -1,5 +1,5 @@
-// Digests and checksums. Sha256 where a published digest must match, Xxh3 for speed, Crc32c where a format asks for it
-// (zarr chunks, TensorBoard records).
+// Digests and checksums. Sha256 where a published digest must match, Xxh3 for speed, Crc32c where a
+// format asks for it (zarr chunks, TensorBoard records).
 #pragma once
 
 #include <array>
@@ -54,7 +54,9 @@ struct Hash128 {
 uint64_t Xxh3(std::span<const std::byte> bytes, uint64_t seed = 0);
 inline uint64_t Xxh3(std::string_view text, uint64_t seed = 0) { return Xxh3(AsBytes(text), seed); }
 Hash128 Xxh3Wide(std::span<const std::byte> bytes, uint64_t seed = 0);
-inline Hash128 Xxh3Wide(std::string_view text, uint64_t seed = 0) { return Xxh3Wide(AsBytes(text), seed); }
+inline Hash128 Xxh3Wide(std::string_view text, uint64_t seed = 0) {
+  return Xxh3Wide(AsBytes(text), seed);
+}
 
 // XXH3 fed piece by piece; either digest can be read at any time.
 class Xxh3Stream {
@@ -74,20 +76,24 @@ class Xxh3Stream {
   std::unique_ptr<State> state_;
 };
 
-// CRC-32C (Castagnoli, reflected, as in iSCSI, zarr and TensorBoard). `crc` continues from the value of the bytes before:
-// Crc32c(b, Crc32c(a)) == Crc32c(a + b). Uses the SSE4.2 instruction where the machine has it.
+// CRC-32C (Castagnoli, reflected, as in iSCSI, zarr and TensorBoard). `crc` continues from the
+// value of the bytes before: Crc32c(b, Crc32c(a)) == Crc32c(a + b). Uses the SSE4.2 instruction
+// where the machine has it.
 uint32_t Crc32c(std::span<const std::byte> bytes, uint32_t crc = 0);
-inline uint32_t Crc32c(std::string_view text, uint32_t crc = 0) { return Crc32c(AsBytes(text), crc); }
+inline uint32_t Crc32c(std::string_view text, uint32_t crc = 0) {
+  return Crc32c(AsBytes(text), crc);
+}
 // The rotated and offset CRC that TFRecord files store (TensorFlow core/lib/hash/crc32c.h, Mask).
 inline uint32_t MaskCrc32c(uint32_t crc) { return ((crc >> 15) | (crc << 17)) + 0xa282ead8u; }
 
 // The two implementations behind Crc32c, public so that tests and benchmarks compare them.
 uint32_t Crc32cPortable(std::span<const std::byte> bytes, uint32_t crc);  // slice-by-8 tables
 bool HasCrc32cInstruction();
-uint32_t Crc32cHardware(std::span<const std::byte> bytes, uint32_t crc);  // CHECKs HasCrc32cInstruction()
+uint32_t Crc32cHardware(std::span<const std::byte> bytes,
+                        uint32_t crc);  // CHECKs HasCrc32cInstruction()
 
-// Order-sensitive hash of a sequence of 64-bit ids, small enough to sit in every checkpoint: two runs that consumed the
-// same instances in the same order have equal values. Not for adversaries.
+// Order-sensitive hash of a sequence of 64-bit ids, small enough to sit in every checkpoint: two
+// runs that consumed the same instances in the same order have equal values. Not for adversaries.
 class RollingHash {
  public:
   RollingHash() = default;

@@ -17,7 +17,8 @@ std::vector<std::byte> RandomBytes(size_t size, std::mt19937_64& rng) {
 TEST(Sha256, MatchesPublishedDigests) {  // FIPS 180-2, appendix B
   EXPECT_EQ(Sha256Hex(""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
   EXPECT_EQ(Sha256Hex("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
-  EXPECT_EQ(Sha256Hex(std::string(1000000, 'a')), "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+  EXPECT_EQ(Sha256Hex(std::string(1000000, 'a')),
+            "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
 }
 
 TEST(Sha256, PiecesEqualTheWholeAndDigestDoesNotEndTheStream) {
@@ -90,7 +91,8 @@ TEST(RollingHash, GoesOnFromAStoredValue) {
   RollingHash resumed(first.value());
   resumed.Add(std::vector<uint64_t>{2, 3});
   EXPECT_EQ(resumed, whole);
-  // Checkpoints store the value: it must not change between versions. Computed by hand from the formula.
+  // Checkpoints store the value: it must not change between versions. Computed by hand from the
+  // formula.
   EXPECT_EQ(whole.value(), 17703227011972668036u);
 }
 

@@ -83,7 +83,8 @@ void SetMinLogLevel(LogLevel level) { MinLevel().store(level, std::memory_order_
 
 Result<LogLevel> ParseLogLevel(std::string_view name) {
   const auto found = std::find(kLevelNames.begin(), kLevelNames.end(), name);
-  if (found == kLevelNames.end()) return InvalidArgumentError("\"{}\" is no log level; use debug, info, warning or error", name);
+  if (found == kLevelNames.end())
+    return InvalidArgumentError("\"{}\" is no log level; use debug, info, warning or error", name);
   return static_cast<LogLevel>(found - kLevelNames.begin());
 }
 
@@ -105,12 +106,15 @@ void CloseLogFile() {
 void LogLine(LogLevel level, std::string_view message) {
   const bool prefixed = level >= LogLevel::kWarning;
   const std::string line =
-      fmt::format("{}{}{}\n", prefixed ? kLevelNames[static_cast<size_t>(level)] : "", prefixed ? ": " : "", message);
+      fmt::format("{}{}{}\n", prefixed ? kLevelNames[static_cast<size_t>(level)] : "",
+                  prefixed ? ": " : "", message);
   Sinks& sinks = TheSinks();
   std::lock_guard lock(sinks.mutex);
   // One write per line: lines of several processes on one terminal stay whole.
-  if (sinks.bar.empty()) WriteAll(STDERR_FILENO, line);
-  else WriteAll(STDERR_FILENO, fmt::format("{}{}{}", kClearLine, line, sinks.bar));
+  if (sinks.bar.empty())
+    WriteAll(STDERR_FILENO, line);
+  else
+    WriteAll(STDERR_FILENO, fmt::format("{}{}{}", kClearLine, line, sinks.bar));
   if (sinks.file.valid()) WriteAll(sinks.file.get(), line);
 }
 
@@ -144,8 +148,9 @@ void Progress::Finish() {
   finished_ = true;
   if (!shown_) return;
   const double elapsed_s = (options_.now_s ? options_.now_s() : SteadySeconds()) - start_s_;
-  const std::string line = fmt::format("{}: {} {} in {}", label_, ShortCount(static_cast<double>(done_)), options_.unit,
-                                       ShortTime(elapsed_s));
+  const std::string line =
+      fmt::format("{}: {} {} in {}", label_, ShortCount(static_cast<double>(done_)), options_.unit,
+                  ShortTime(elapsed_s));
   if (options_.draw) return options_.draw(fmt::format("{}{}\n", terminal_ ? kClearLine : "", line));
   if (terminal_) ShowBar("");
   Log(LogLevel::kInfo, "{}", line);
@@ -156,7 +161,8 @@ std::string Progress::Describe(double elapsed_s) const {
   const auto done = static_cast<double>(done_), total = static_cast<double>(total_);
   const double rate = elapsed_s > 0 ? done / elapsed_s : 0;
   const std::string speed = fmt::format("{} {}/s", ShortCount(rate), options_.unit);
-  if (total_ <= 0) return fmt::format("{}: {} {}, {}", label_, ShortCount(done), options_.unit, speed);
+  if (total_ <= 0)
+    return fmt::format("{}: {} {}, {}", label_, ShortCount(done), options_.unit, speed);
   const double fraction = std::clamp(done / total, 0.0, 1.0);
   const std::string left = rate > 0 ? ShortTime(std::max(0.0, total - done) / rate) : "?";
   std::string bar;
@@ -165,12 +171,13 @@ std::string Progress::Describe(double elapsed_s) const {
     bar = fmt::format(" [{}{}]", std::string(static_cast<size_t>(filled), '='),
                       std::string(static_cast<size_t>(kBarWidth - filled), ' '));
   }
-  return fmt::format("{}:{} {:.0f}% {}/{} {}, {}, {} left", label_, bar, 100 * fraction, ShortCount(done), ShortCount(total),
-                     options_.unit, speed, left);
+  return fmt::format("{}:{} {:.0f}% {}/{} {}, {}, {} left", label_, bar, 100 * fraction,
+                     ShortCount(done), ShortCount(total), options_.unit, speed, left);
 }
 
 void Progress::Draw(const std::string& text) {
-  if (options_.draw) return options_.draw(terminal_ ? fmt::format("{}{}", kClearLine, text) : text + "\n");
+  if (options_.draw)
+    return options_.draw(terminal_ ? fmt::format("{}{}", kClearLine, text) : text + "\n");
   if (terminal_) return ShowBar(text);
   Log(LogLevel::kInfo, "{}", text);
 }

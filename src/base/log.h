@@ -1,5 +1,6 @@
-// Log lines and progress for people: standard error and, if asked, a file. Records for machines go to metrics. Lines carry
-// no clock, so that the logs of a run and of its repetition can be compared.
+// Log lines and progress for people: standard error and, if asked, a file. Records for machines go
+// to metrics. Lines carry no clock, so that the logs of a run and of its repetition can be
+// compared.
 #pragma once
 
 #include <fmt/format.h>
@@ -18,14 +19,15 @@ namespace ulmus {
 
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 
-// Lines below the level are dropped. Starts as the environment's ULMUS_LOG ("debug", "info", "warning", "error"), else kInfo.
+// Lines below the level are dropped. Starts as the environment's ULMUS_LOG ("debug", "info",
+// "warning", "error"), else kInfo.
 LogLevel MinLogLevel();
 void SetMinLogLevel(LogLevel level);
 // kInvalidArgument lists the names that exist.
 Result<LogLevel> ParseLogLevel(std::string_view name);
 
-// Also appends all lines to the file (a run directory's log.txt); replaces an earlier one. Lines that cannot be written there
-// are lost without stopping the run.
+// Also appends all lines to the file (a run directory's log.txt); replaces an earlier one. Lines
+// that cannot be written there are lost without stopping the run.
 Status SetLogFile(const Path& path);
 void CloseLogFile();
 
@@ -57,17 +59,19 @@ void LogError(fmt::format_string<Args...> format, Args&&... args) {
 bool IsTerminal();
 
 struct ProgressOptions {
-  std::string unit = "items";         // "tokens", "files"
-  double line_interval_s = 10;        // without a terminal: a plain line at most this often
-  double bar_interval_s = 0.1;        // on a terminal: a redraw at most this often
-  double quiet_s = 2;                 // work that ends sooner shows nothing
+  std::string unit = "items";   // "tokens", "files"
+  double line_interval_s = 10;  // without a terminal: a plain line at most this often
+  double bar_interval_s = 0.1;  // on a terminal: a redraw at most this often
+  double quiet_s = 2;           // work that ends sooner shows nothing
   // For tests; by default the real terminal, steady clock and log.
   std::optional<bool> terminal = std::nullopt;
   std::function<double()> now_s = nullptr;
-  std::function<void(std::string_view)> draw = nullptr;  // receives what would be printed, line ends included
+  std::function<void(std::string_view)> draw =
+      nullptr;  // receives what would be printed, line ends included
 };
 
-// Progress of work of known size (or unknown: total 0): a bar with remaining time on a terminal, plain lines elsewhere.
+// Progress of work of known size (or unknown: total 0): a bar with remaining time on a terminal,
+// plain lines elsewhere.
 //   Progress progress("tokenize", num_files, {.unit = "files"});
 //   for (...) progress.Add(1);
 // One thread. Log lines of other threads do not tear the bar.
@@ -80,7 +84,8 @@ class Progress {
 
   void Update(int64_t done);
   void Add(int64_t count) { Update(done_ + count); }
-  // Removes the bar and prints one last line with the total and time taken, if anything was shown before.
+  // Removes the bar and prints one last line with the total and time taken, if anything was shown
+  // before.
   void Finish();
 
  private:

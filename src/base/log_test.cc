@@ -59,14 +59,16 @@ TEST(Log, LinesOfManyThreadsStayWhole) {
     std::vector<std::jthread> threads;
     for (int t = 0; t < kThreads; ++t)
       threads.emplace_back([t] {
-        for (int i = 0; i < kLines; ++i) LogError("{}", std::string(100, static_cast<char>('a' + t)));
+        for (int i = 0; i < kLines; ++i)
+          LogError("{}", std::string(100, static_cast<char>('a' + t)));
       });
   });
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), kThreads * kLines);
   for (int t = 0; t < kThreads; ++t) {
     const std::string line = "error: " + std::string(100, static_cast<char>('a' + t)) + "\n";
     int found = 0;
-    for (size_t at = text.find(line); at != std::string::npos; at = text.find(line, at + 1)) ++found;
+    for (size_t at = text.find(line); at != std::string::npos; at = text.find(line, at + 1))
+      ++found;
     EXPECT_EQ(found, kLines);
   }
 }
@@ -93,7 +95,8 @@ TEST(Progress, PrintsPlainLinesAtMostEveryIntervalWithoutATerminal) {
   }
   EXPECT_THAT(screen.drawn, ElementsAre("index: 4% 4/100 files, 2 files/s, 48s left\n",
                                         "index: 24% 24/100 files, 2 files/s, 38s left\n",
-                                        "index: 44% 44/100 files, 2 files/s, 28s left\n", "index: 50 files in 25s\n"));
+                                        "index: 44% 44/100 files, 2 files/s, 28s left\n",
+                                        "index: 50 files in 25s\n"));
 }
 
 TEST(Progress, DrawsABarWithRemainingTimeOnATerminal) {
@@ -101,8 +104,10 @@ TEST(Progress, DrawsABarWithRemainingTimeOnATerminal) {
   Progress progress("index", 7200, screen.Options(true));
   screen.now_s += 10;
   progress.Update(1800);
-  EXPECT_THAT(screen.drawn,
-              ElementsAre("\r\x1b[Kindex: [======                  ] 25% 1.8k/7.2k files, 180 files/s, 30s left"));
+  EXPECT_THAT(
+      screen.drawn,
+      ElementsAre(
+          "\r\x1b[Kindex: [======                  ] 25% 1.8k/7.2k files, 180 files/s, 30s left"));
 }
 
 TEST(Progress, SaysNothingAboutQuickWork) {
@@ -122,7 +127,8 @@ TEST(Progress, SurvivesZeroAndUnknownTotals) {
   progress.Update(0);
   screen.now_s += 4000;
   progress.Update(2500000);
-  EXPECT_THAT(screen.drawn, ElementsAre("read: 0 files, 0 files/s\n", "read: 2.5M files, 624.5 files/s\n"));
+  EXPECT_THAT(screen.drawn,
+              ElementsAre("read: 0 files, 0 files/s\n", "read: 2.5M files, 624.5 files/s\n"));
 }
 
 }  // namespace

@@ -13,7 +13,8 @@ namespace ulmus {
 namespace {
 
 TEST(Philox, MatchesThePublishedVectors) {  // Random123, kat_vectors, philox4x32 with 10 rounds
-  EXPECT_EQ(Philox4x32({0, 0, 0, 0}, {0, 0}), (PhiloxCounter{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  EXPECT_EQ(Philox4x32({0, 0, 0, 0}, {0, 0}),
+            (PhiloxCounter{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   constexpr uint32_t kOnes = 0xffffffff;
   EXPECT_EQ(Philox4x32({kOnes, kOnes, kOnes, kOnes}, {kOnes, kOnes}),
             (PhiloxCounter{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
@@ -39,7 +40,8 @@ TEST(RandomStream, EveryPartOfTheAddressMatters) {
   EXPECT_NE(RandomStream(1, 2, "init", "w").Word(1), word);
 }
 
-// Every distribution: filling the whole equals filling arbitrary blocks and asking element by element.
+// Every distribution: filling the whole equals filling arbitrary blocks and asking element by
+// element.
 TEST(RandomStream, SameForAnySharding) {
   const RandomStream stream(6198, 0, "init", "model.layers.3.mlp.up_proj.weight");
   const TruncatedNormal truncated({.mean = 0, .stddev = 0.02}, 3);
@@ -51,15 +53,20 @@ TEST(RandomStream, SameForAnySharding) {
   const Case cases[] = {
       {"uniform", [&](uint64_t first, std::span<float> v) { FillUniform(stream, first, v); },
        [&](uint64_t i) { return UniformAt(stream, i); }},
-      {"normal", [&](uint64_t first, std::span<float> v) { FillNormal(stream, first, {1, 0.5}, v); },
+      {"normal",
+       [&](uint64_t first, std::span<float> v) { FillNormal(stream, first, {1, 0.5}, v); },
        [&](uint64_t i) { return NormalAt(stream, i, {1, 0.5}); }},
-      {"truncated", [&](uint64_t first, std::span<float> v) { FillTruncatedNormal(stream, first, truncated, v); },
+      {"truncated",
+       [&](uint64_t first, std::span<float> v) {
+         FillTruncatedNormal(stream, first, truncated, v);
+       },
        [&](uint64_t i) { return TruncatedNormalAt(stream, i, truncated); }},
   };
   for (const Case& test : cases) {
     std::vector<float> whole(1000), blocks(1000);
     test.fill(0, whole);
-    for (size_t begin = 0, size = 1; begin < blocks.size(); begin += size, size = (size * 7) % 64 + 1) {
+    for (size_t begin = 0, size = 1; begin < blocks.size();
+         begin += size, size = (size * 7) % 64 + 1) {
       size = std::min(size, blocks.size() - begin);
       test.fill(begin, std::span(blocks).subspan(begin, size));
     }
@@ -75,7 +82,8 @@ TEST(NormalQuantile, InvertsTheErrorFunction) {
   EXPECT_DOUBLE_EQ(NormalQuantile(0.975), 1.9599639845400542);
   for (double p : {1e-300, 1e-20, 1e-10, 1e-5, 0.01, 0.0749, 0.0751, 0.3, 0.6, 0.93, 0.9999}) {
     const double back = 0.5 * std::erfc(-NormalQuantile(p) / std::sqrt(2.0));
-    EXPECT_NEAR(back / p, 1, 1e-12) << p;  // relative error of x is multiplied by up to x^2 = 1400 in the far tail
+    EXPECT_NEAR(back / p, 1, 1e-12)
+        << p;  // relative error of x is multiplied by up to x^2 = 1400 in the far tail
   }
 }
 

@@ -1,4 +1,5 @@
-// Any bytes as a recipe file, a preset and flags: refused or resolved, and what is resolved prints and parses back.
+// Any bytes as a recipe file, a preset and flags: refused or resolved, and what is resolved prints
+// and parses back.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -34,8 +35,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const ulmus::Schema schema = FuzzSchema();
   std::vector<std::string> parts(1);
   for (char c : std::string_view(reinterpret_cast<const char*>(data), size)) {
-    if (c == '\xfe') parts.emplace_back();
-    else parts.back() += c;
+    if (c == '\xfe')
+      parts.emplace_back();
+    else
+      parts.back() += c;
   }
   const std::vector<ulmus::RecipeSource> presets = {{"p", parts.size() > 1 ? parts[1] : ""}};
   ulmus::RecipeInput input{.file = {"fuzz.toml", parts[0]}, .flags = {}, .presets = presets};
@@ -47,9 +50,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     CHECK(ulmus::ExitCodeFor(recipe.error()) == ulmus::kExitUsage);
     return 0;
   }
-  for (const ulmus::RecipeComments comments : {ulmus::RecipeComments{}, ulmus::RecipeComments{.origins = true, .help = true}}) {
+  for (const ulmus::RecipeComments comments :
+       {ulmus::RecipeComments{}, ulmus::RecipeComments{.origins = true, .help = true}}) {
     const std::string printed = recipe->ToToml(comments);
-    const ulmus::Result<ulmus::Recipe> again = ulmus::Recipe::Resolve(schema, {.file = {"printed.toml", printed}});
+    const ulmus::Result<ulmus::Recipe> again =
+        ulmus::Recipe::Resolve(schema, {.file = {"printed.toml", printed}});
     CHECK(again.ok(), "{}\n{}", again.status().message(), printed);
     CHECK(again->Hash() == recipe->Hash(), "{}", printed);
     CHECK(ulmus::Differences(*recipe, *again).empty());

@@ -1,4 +1,5 @@
-// TOML text as a plain tree, with positions and bounds. The only file that knows toml++; recipes proper are in base/recipe.h.
+// TOML text as a plain tree, with positions and bounds. The only file that knows toml++; recipes
+// proper are in base/recipe.h.
 #pragma once
 
 #include <cstdint>
@@ -35,13 +36,14 @@ struct TomlError {
 inline constexpr int64_t kMaxTomlBytes = int64_t{1} << 20;
 inline constexpr int64_t kMaxTomlDepth = 16;  // nested brackets, and parts of one dotted key
 
-// The top table. A syntax error (among them: a key given twice, an integer beyond 64 bits, bytes that are not UTF-8) is the
-// only one reported: what follows it cannot be trusted.
+// The top table. A syntax error (among them: a key given twice, an integer beyond 64 bits, bytes
+// that are not UTF-8) is the only one reported: what follows it cannot be trusted.
 tl::expected<TomlTable, TomlError> ParseToml(std::string_view text);
 
 // `text` as a TOML basic string with its quotes; invalid UTF-8 is passed on and will not parse.
 std::string TomlString(std::string_view text);
-// Shortest text that parses back to the same float; always recognisable as one ("3.0", "1e-05", "inf").
+// Shortest text that parses back to the same float; always recognisable as one ("3.0", "1e-05",
+// "inf").
 std::string TomlFloat(double value);
 
 // What a message calls the node: "the integer 3", "the string \"x\"", "a table".

@@ -1,5 +1,6 @@
-// Errors as values. Status is the error type of the whole program, Result<T> a value or a Status; TRY unwraps
-// either or returns the error to the caller. For broken invariants of our own code use CHECK (base/check.h).
+// Errors as values. Status is the error type of the whole program, Result<T> a value or a Status;
+// TRY unwraps either or returns the error to the caller. For broken invariants of our own code use
+// CHECK (base/check.h).
 #pragma once
 
 #include <fmt/format.h>
@@ -12,7 +13,8 @@
 
 namespace ulmus {
 
-// The canonical codes shared by PJRT and XLA FFI (PJRT_Error_Code, XLA_FFI_Error_Code), same numbers.
+// The canonical codes shared by PJRT and XLA FFI (PJRT_Error_Code, XLA_FFI_Error_Code), same
+// numbers.
 enum class StatusCode : int {
   kOk = 0,
   kCancelled = 1,
@@ -64,7 +66,7 @@ class [[nodiscard]] Result : public tl::expected<T, Status> {
  public:
   Result(Status error) : Base(tl::unexpect, std::move(error)) {}
   template <class U = T>
-    requires(std::is_constructible_v<T, U &&> && !std::is_same_v<std::remove_cvref_t<U>, Status> &&
+    requires(std::is_constructible_v<T, U&&> && !std::is_same_v<std::remove_cvref_t<U>, Status> &&
              !std::is_same_v<std::remove_cvref_t<U>, Result>)
   Result(U&& value) : Base(tl::in_place, std::forward<U>(value)) {}
 
@@ -74,9 +76,9 @@ class [[nodiscard]] Result : public tl::expected<T, Status> {
 };
 
 // One factory per code, with a {fmt} format: `return NotFoundError("{}: no such tensor", name);`
-#define ULMUS_DEFINE_ERROR(Name)                                             \
-  template <class... Args>                                                   \
-  Status Name##Error(fmt::format_string<Args...> format, Args&&... args) {   \
+#define ULMUS_DEFINE_ERROR(Name)                                                    \
+  template <class... Args>                                                          \
+  Status Name##Error(fmt::format_string<Args...> format, Args&&... args) {          \
     return {StatusCode::k##Name, fmt::format(format, std::forward<Args>(args)...)}; \
   }
 ULMUS_DEFINE_ERROR(Cancelled)
@@ -123,11 +125,12 @@ T ValueOf(Result<T>& result) {
 }  // namespace internal
 
 // `T x = TRY(F());` gives F's value or returns its error; `TRY(G());` does the same for a Status.
-#define TRY(...)                                                                  \
-  __extension__({                                                                 \
-    auto try_result_ = (__VA_ARGS__);                                             \
-    if (!try_result_.ok()) [[unlikely]] return ::ulmus::internal::ErrorOf(try_result_); \
-    ::ulmus::internal::ValueOf(try_result_);                                      \
+#define TRY(...)                                      \
+  __extension__({                                     \
+    auto try_result_ = (__VA_ARGS__);                 \
+    if (!try_result_.ok()) [[unlikely]]               \
+      return ::ulmus::internal::ErrorOf(try_result_); \
+    ::ulmus::internal::ValueOf(try_result_);          \
   })
 
 }  // namespace ulmus

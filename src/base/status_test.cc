@@ -60,7 +60,8 @@ TEST(ExitCode, TellsRecipeErrorsAndDamageFromOtherFailures) {
 }
 
 TEST(CheckDeathTest, PrintsPlaceConditionAndValues) {
-  EXPECT_DEATH(CHECK(1 + 1 == 3, "sum is {}", 2), "status_test.cc:[0-9]+: CHECK\\(1 \\+ 1 == 3\\) failed: sum is 2");
+  EXPECT_DEATH(CHECK(1 + 1 == 3, "sum is {}", 2),
+               "status_test.cc:[0-9]+: CHECK\\(1 \\+ 1 == 3\\) failed: sum is 2");
   EXPECT_DEATH(CHECK(false), "CHECK\\(false\\) failed");
   const Loc here = Loc::current();
   EXPECT_DEATH(CHECK_AT(here, false), fmt::format("status_test.cc:{}:", here.line()));

@@ -42,14 +42,15 @@ Value AddMaybe(Value x, Value y) {
   return y ? Add(x, y) : x;
 }
 
-Values Backprop(NodeRange range, const Values& outputs, const Values& cotangents, const Values& wrt) {
+Values Backprop(NodeRange range, const Values& outputs, const Values& cotangents,
+                const Values& wrt) {
   Graph& graph = *range.region->graph;
   const std::set<const Node*> active = ActiveNodes(range, wrt);
   std::map<Key, Value> cts;
   const auto accumulate = [&](Value v, Value ct) {
     if (!ct || !IsFloat(v.dtype()) || !active.contains(v.node())) return;
-    CHECK_AT(v.node()->loc, ct.type() == v.type(), "cotangent of {} {} has type {}", v.node()->op->name, v.type().ToString(),
-             ct.type().ToString());
+    CHECK_AT(v.node()->loc, ct.type() == v.type(), "cotangent of {} {} has type {}",
+             v.node()->op->name, v.type().ToString(), ct.type().ToString());
     Value& sum = cts[KeyOf(v)];
     sum = AddMaybe(sum, ct);
   };
@@ -73,11 +74,15 @@ Values Backprop(NodeRange range, const Values& outputs, const Values& cotangents
       any = true;
     }
     if (!any) continue;
-    for (Value operand : node.operands) context.needed.push_back(IsFloat(operand.dtype()) && active.contains(operand.node()));
-    CHECK_AT(node.loc, node.op->vjp != nullptr, "{} has no gradient; use StopGradient on its operands if none is wanted", node.op->name);
+    for (Value operand : node.operands)
+      context.needed.push_back(IsFloat(operand.dtype()) && active.contains(operand.node()));
+    CHECK_AT(node.loc, node.op->vjp != nullptr,
+             "{} has no gradient; use StopGradient on its operands if none is wanted",
+             node.op->name);
     const Node* saved = graph.set_origin(&node);
     const Values operand_cts = node.op->vjp(context);
-    CHECK_AT(node.loc, operand_cts.size() == context.needed.size(), "{}: gradient rule gave {} cotangents for {} operands", node.op->name,
+    CHECK_AT(node.loc, operand_cts.size() == context.needed.size(),
+             "{}: gradient rule gave {} cotangents for {} operands", node.op->name,
              operand_cts.size(), context.needed.size());
     for (size_t i = 0; i < operand_cts.size(); ++i) {
       if (context.needed[i]) accumulate(node.operands[i], operand_cts[i]);
@@ -92,7 +97,8 @@ Values Backprop(NodeRange range, const Values& outputs, const Values& cotangents
   return result;
 }
 
-Values BackpropToInputs(NodeRange range, const Values& outputs, const Values& cotangents, const Values& inputs, const std::vector<bool>& needed) {
+Values BackpropToInputs(NodeRange range, const Values& outputs, const Values& cotangents,
+                        const Values& inputs, const std::vector<bool>& needed) {
   Values wrt;
   std::vector<size_t> places;
   std::set<Key> seen;
@@ -110,8 +116,10 @@ Values BackpropToInputs(NodeRange range, const Values& outputs, const Values& co
 Values Grad(Value loss, const Values& wrt, Loc loc) {
   Graph& graph = loss.graph();
   Region& region = graph.current();
-  CHECK_AT(loc, loss.rank() == 0 && IsFloat(loss.dtype()), "Grad: the loss is {}, wants a float scalar", loss.type().ToString());
-  CHECK_AT(loc, loss.node()->region == &region, "Grad: the loss belongs to another region than the one being built");
+  CHECK_AT(loc, loss.rank() == 0 && IsFloat(loss.dtype()),
+           "Grad: the loss is {}, wants a float scalar", loss.type().ToString());
+  CHECK_AT(loc, loss.node()->region == &region,
+           "Grad: the loss belongs to another region than the one being built");
   Values own;  // wrt as values of this region: outer ones were captured when the loss used them
   for (Value v : wrt) {
     CHECK_AT(loc, IsFloat(v.dtype()), "Grad: {} is not differentiable", v.type().ToString());
@@ -139,8 +147,8 @@ Region& NewBackwardRegion(const Region& forward, std::function<Value(Region&, in
                           std::function<Value(Region&, Value)> residual) {
   Graph& graph = *forward.graph;
   Region& region = graph.NewRegion();
-  // A value is at hand when it follows from the parameters that need no saving by cheap ops alone. `parameter` returns
-  // null for those that have to be saved.
+  // A value is at hand when it follows from the parameters that need no saving by cheap ops alone.
+  // `parameter` returns null for those that have to be saved.
   struct State {
     const Region* forward;
     std::function<Value(Region&, int64_t)> parameter;
@@ -170,12 +178,14 @@ Region& NewBackwardRegion(const Region& forward, std::function<Value(Region&, in
         result = static_cast<bool>(Parameter(self, const_cast<Node*>(node)));
       } else {
         result = node->op->cheap && node->regions.empty();
-        for (Value operand : node->operands) result = result && Free(self, operand.node(), limit - 1);
+        for (Value operand : node->operands)
+          result = result && Free(self, operand.node(), limit - 1);
       }
       return free[node] = result;
     }
   };
-  auto state = std::make_shared<State>(State{&forward, std::move(parameter), std::move(residual), {}});
+  auto state =
+      std::make_shared<State>(State{&forward, std::move(parameter), std::move(residual), {}});
   region.importer = [state, &region, &graph](Value v) -> Value {
     Node* node = v.node();
     if (node->region != state->forward) return {};
@@ -183,12 +193,15 @@ Region& NewBackwardRegion(const Region& forward, std::function<Value(Region&, in
       const Value own = state->Parameter(region, node);
       return own ? own : state->residual(region, v);
     }
-    const bool repeat = node->op->cheap && node->regions.empty() && state->depth < kLongestRepeat &&
-                        (state->Free(region, node, kLongestRepeat) || OperandBytes(*node) <= v.type().size_bytes());
+    const bool repeat =
+        node->op->cheap && node->regions.empty() && state->depth < kLongestRepeat &&
+        (state->Free(region, node, kLongestRepeat) || OperandBytes(*node) <= v.type().size_bytes());
     if (!repeat) return state->residual(region, v);
     Value copy;
     ++state->depth;
-    graph.InRegion(region, [&] { copy = graph.Clone(*node, node->operands).result(v.index()); });  // operands are imported
+    graph.InRegion(region, [&] {
+      copy = graph.Clone(*node, node->operands).result(v.index());
+    });  // operands are imported
     --state->depth;
     return copy;
   };

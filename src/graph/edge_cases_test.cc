@@ -1,5 +1,6 @@
-// Programs at the edges of what the ops promise, evaluated by the naive twin. Each test is named after the claim or the
-// fault it stands for; edge_cases_plugin_test compiles the ones that depend on the text.
+// Programs at the edges of what the ops promise, evaluated by the naive twin. Each test is named
+// after the claim or the fault it stands for; edge_cases_plugin_test compiles the ones that depend
+// on the text.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -28,16 +29,24 @@ TEST(EdgeCases, ARematInputThatIsAlsoCapturedCountsOnce) {
   // Inside a loop no barrier tells the two apart.
   Graph g("twice");
   const Value x = g.Parameter("x", kScalar);
-  const Value y = Scan({x}, {}, [](Values c, Values) {
-                    return ScanStep{Remat({c[0], c[0]}, [&](Values in) { return Values{in[0] * in[1] * c[0]}; }), {}};
-                  }, {.length = 1}).carry[0];
+  const Value y =
+      Scan({x}, {},
+           [](Values c, Values) {
+             return ScanStep{
+                 Remat({c[0], c[0]}, [&](Values in) { return Values{in[0] * in[1] * c[0]}; }), {}};
+           },
+           {.length = 1})
+          .carry[0];
   g.Result("dx", Grad(y, {x})[0]);
   EXPECT_DOUBLE_EQ(ValuesOf(g, {2})[0], 12);  // 3 x^2
 }
 
 TEST(EdgeCases, AKernelInputGivenTwiceCountsOnce) {
   static const KernelDef kProduct = {
-      .name = "product", .portable = [](const KernelAttrs&, Values v) { return Values{v[0] * v[1]}; }, .vjp = nullptr, .targets = {}};
+      .name = "product",
+      .portable = [](const KernelAttrs&, Values v) { return Values{v[0] * v[1]}; },
+      .vjp = nullptr,
+      .targets = {}};
   Graph g("twice");
   const Value x = g.Parameter("x", kScalar);
   g.Result("dx", Grad(KernelCall(kProduct, {}, {x, x})[0], {x})[0]);
@@ -47,7 +56,8 @@ TEST(EdgeCases, AKernelInputGivenTwiceCountsOnce) {
 TEST(EdgeCases, SecondDerivativeThroughACallReachesWhatTheFirstOneKept) {
   Graph g("call");
   const Value x = g.Parameter("x", kScalar);
-  const Function f = DefineFunction(g, {kScalar}, [](Values in) { return Values{Sin(Exp(in[0]))}; });
+  const Function f =
+      DefineFunction(g, {kScalar}, [](Values in) { return Values{Sin(Exp(in[0]))}; });
   const Value first = Grad(Call(f, {x})[0], {x})[0];
   g.Result("first", first);
   g.Result("second", Grad(first, {x})[0]);
@@ -73,7 +83,8 @@ TEST(EdgeCases, FunctionsThatCallEachOtherTwiceArePrintedInLinearTime) {
   // f0 = x + 1, f(n) = f(n-1)(f(n-1)(x)): 2^60 calls if each were followed.
   Graph g("doubling");
   Function f = DefineFunction(g, {kScalar}, [](Values in) { return Values{in[0] + 1.0}; });
-  for (int i = 0; i < 60; ++i) f = DefineFunction(g, {kScalar}, [&](Values in) { return Call(f, Call(f, in)); });
+  for (int i = 0; i < 60; ++i)
+    f = DefineFunction(g, {kScalar}, [&](Values in) { return Call(f, Call(f, in)); });
   const Value x = g.Parameter("x", kScalar);
   const Value y = Call(f, {x})[0];
   g.Result("y", y);
@@ -84,24 +95,31 @@ TEST(EdgeCases, FunctionsThatCallEachOtherTwiceArePrintedInLinearTime) {
 TEST(EdgeCases, ScanBodiesMayReturnConstantsAndCapturedValues) {
   Graph g("scan");
   const Value x = g.Parameter("x", kScalar), y = g.Parameter("y", kScalar);
-  const ScanStep out = Scan({x, x, x}, {}, [&](Values c, Values) {
-    return ScanStep{{y, Splat(g, 3, kScalar), c[2]}, {y, Splat(g, 5, kScalar), c[0]}};
-  }, {.length = 2});
-  const Value loss = out.carry[0] * out.carry[1] * out.carry[2] + ReduceSum(out.ys[0] * out.ys[1] * out.ys[2], {-1});
+  const ScanStep out =
+      Scan({x, x, x}, {},
+           [&](Values c, Values) {
+             return ScanStep{{y, Splat(g, 3, kScalar), c[2]}, {y, Splat(g, 5, kScalar), c[0]}};
+           },
+           {.length = 2});
+  const Value loss = out.carry[0] * out.carry[1] * out.carry[2] +
+                     ReduceSum(out.ys[0] * out.ys[1] * out.ys[2], {-1});
   g.Result("loss", loss);
   for (Value grad : Grad(loss, {x, y})) g.Result("grad", grad);
   // 3xy + 5y(x + y)
-  EXPECT_EQ(ValuesOf(g, {2, 7}), (std::vector<double>{42 + 35 * 9, 3 * 7 + 35, 3 * 2 + 5 * 2 + 10 * 7}));
+  EXPECT_EQ(ValuesOf(g, {2, 7}),
+            (std::vector<double>{42 + 35 * 9, 3 * 7 + 35, 3 * 2 + 5 * 2 + 10 * 7}));
 }
 
 TEST(EdgeCases, RegionsMayReturnTheirInputs) {
   Graph g("identity");
   const Value x = g.Parameter("x", kScalar), y = g.Parameter("y", kScalar);
   const Value flag = Compare(Cmp::kGt, x, y);
-  const Function same = DefineFunction(g, {kScalar, kScalar}, [](Values in) { return Values{in[1], in[0], in[0]}; });
+  const Function same =
+      DefineFunction(g, {kScalar, kScalar}, [](Values in) { return Values{in[1], in[0], in[0]}; });
   const Values chosen = Cond(flag, [&] { return Values{x, y}; }, [&] { return Values{y, y}; });
   const Values called = Call(same, {chosen[0], chosen[1]});
-  const Values rerun = Remat({called[0], called[1]}, [](Values in) { return Values{in[1], in[0], in[1]}; });
+  const Values rerun =
+      Remat({called[0], called[1]}, [](Values in) { return Values{in[1], in[0], in[1]}; });
   const Value loss = rerun[0] * 2.0 + rerun[1] * 3.0 + rerun[2] * 4.0 + called[2] * 5.0;
   g.Result("loss", loss);
   for (Value grad : Grad(loss, {x, y})) g.Result("grad", grad);
@@ -112,15 +130,21 @@ TEST(EdgeCases, RegionsMayReturnTheirInputs) {
 TEST(EdgeCases, DeadCodeInRegionsLeavesNoTrace) {
   Graph g("dead");
   const Value x = g.Parameter("x", kRow);
-  const Value y = Scan({x}, {}, [](Values c, Values) {
-                    Tanh(c[0]);
-                    Cond(Compare(Cmp::kGt, ReduceSum(c[0], {0}), Splat(c[0].graph(), 0, kScalar)), [&] { return Values{Exp(c[0])}; },
-                         [&] { return Values{c[0]}; });
-                    return ScanStep{{Sin(c[0])}, {}};
-                  }, {.length = 2}).carry[0];
+  const Value y =
+      Scan({x}, {},
+           [](Values c, Values) {
+             Tanh(c[0]);
+             Cond(
+                 Compare(Cmp::kGt, ReduceSum(c[0], {0}), Splat(c[0].graph(), 0, kScalar)),
+                 [&] { return Values{Exp(c[0])}; }, [&] { return Values{c[0]}; });
+             return ScanStep{{Sin(c[0])}, {}};
+           },
+           {.length = 2})
+          .carry[0];
   g.Result("y", y);
   const std::string text = g.ToProgram().text;
-  for (const char* gone : {"tanh", "stablehlo.if", "exponential"}) EXPECT_EQ(text.find(gone), std::string::npos) << gone;
+  for (const char* gone : {"tanh", "stablehlo.if", "exponential"})
+    EXPECT_EQ(text.find(gone), std::string::npos) << gone;
 }
 
 TEST(EdgeCases, NegativeZeroAndTheEndsOfIntegersArePrintedExactly) {
@@ -136,22 +160,29 @@ TEST(EdgeCases, NegativeZeroAndTheEndsOfIntegersArePrintedExactly) {
   g.Result("half", Splat(g, 0x1p63, {DType::kU64, {}}));
   g.Result("zero", Splat(g, -0.0, {DType::kBF16, {}}));
   const std::string text = g.ToProgram().text;
-  for (const char* literal : {"dense<9007199254740993> : tensor<1xi64>", "dense<18446744073709551615> : tensor<ui64>",
-                              "dense<9223372036854775807> : tensor<i64>", "dense<-9223372036854775808> : tensor<i64>",
-                              "dense<18446744073709551615> : tensor<2xui64>", "dense<9223372036854775808> : tensor<ui64>",
-                              "dense<-0.000000000e+00> : tensor<bf16>"}) {
+  for (const char* literal :
+       {"dense<9007199254740993> : tensor<1xi64>", "dense<18446744073709551615> : tensor<ui64>",
+        "dense<9223372036854775807> : tensor<i64>", "dense<-9223372036854775808> : tensor<i64>",
+        "dense<18446744073709551615> : tensor<2xui64>", "dense<9223372036854775808> : tensor<ui64>",
+        "dense<-0.000000000e+00> : tensor<bf16>"}) {
     EXPECT_NE(text.find(literal), std::string::npos) << literal << "\n" << text;
   }
 }
 
 TEST(EdgeCases, NamesWithQuotesAndSpacesAreEscaped) {
-  static const KernelDef kDef = {
-      .name = "named", .portable = [](const KernelAttrs&, Values v) { return v; }, .vjp = nullptr, .targets = {{"cpu", "named"}}};
+  static const KernelDef kDef = {.name = "named",
+                                 .portable = [](const KernelAttrs&, Values v) { return v; },
+                                 .vjp = nullptr,
+                                 .targets = {{"cpu", "named"}}};
   Graph g("step 1/\"a\"");
   const Scope scope(g, "a \"quoted\" \\ name");
-  g.Result("y", KernelCall(kDef, {{"tag", std::string("\"\n")}, {"limit", INFINITY}, {"low", -INFINITY}}, {Exp(g.Parameter("x", kScalar))})[0]);
+  g.Result("y",
+           KernelCall(kDef, {{"tag", std::string("\"\n")}, {"limit", INFINITY}, {"low", -INFINITY}},
+                      {Exp(g.Parameter("x", kScalar))})[0]);
   const std::string text = g.ToProgram({.use_kernels = true}).text;
-  for (const char* part : {R"(module @"step 1/\22a\22" {)", R"(loc("a \22quoted\22 \5C name"()", R"(tag = "\22\0A")", "limit = 0x7F800000 : f32", "low = 0xFF800000 : f32"}) {
+  for (const char* part :
+       {R"(module @"step 1/\22a\22" {)", R"(loc("a \22quoted\22 \5C name"()", R"(tag = "\22\0A")",
+        "limit = 0x7F800000 : f32", "low = 0xFF800000 : f32"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
   }
 }
@@ -175,7 +206,9 @@ TEST(EdgeCasesDeathTest, AProgramWithoutResultsIsRefused) {
 TEST(EdgeCasesDeathTest, OnlyParametersAreDonated) {
   Graph g("donation");
   const Value y = Exp(g.Parameter("x", kRow));
-  EXPECT_DEATH(g.Result("y", y, {}, y), "result 'y' takes the buffer of stablehlo.exponential f64\\[4\\], which is not a parameter");
+  EXPECT_DEATH(
+      g.Result("y", y, {}, y),
+      "result 'y' takes the buffer of stablehlo.exponential f64\\[4\\], which is not a parameter");
 }
 
 // ---- size: building, differentiating and printing grow linearly ----
@@ -190,10 +223,17 @@ void BuildChain(int64_t length, bool in_loop, bool cheap) {
   Graph g("chain");
   const Value x = g.Parameter("x", kScalar);
   const auto chain = [&](Value v) {
-    for (int64_t i = 0; i < length; ++i) v = cheap ? Convert(v, i % 2 == 0 ? DType::kF32 : DType::kF64) : Sin(v);
+    for (int64_t i = 0; i < length; ++i)
+      v = cheap ? Convert(v, i % 2 == 0 ? DType::kF32 : DType::kF64) : Sin(v);
     return v;
   };
-  const Value y = in_loop ? Scan({x}, {}, [&](Values c, Values) { return ScanStep{{Sin(chain(cheap ? x : c[0]) * c[0])}, {}}; }, {.length = 2}).carry[0] : chain(x);
+  const Value y = in_loop ? Scan({x}, {},
+                                 [&](Values c, Values) {
+                                   return ScanStep{{Sin(chain(cheap ? x : c[0]) * c[0])}, {}};
+                                 },
+                                 {.length = 2})
+                                .carry[0]
+                          : chain(x);
   g.Result("dx", Grad(y, {x})[0]);
   EXPECT_GT(g.ToProgram().text.size(), static_cast<size_t>(length) * 50);
 }
@@ -208,11 +248,14 @@ TEST(EdgeCasesSize, TwoThousandCapturedValues) {
     const Value x = g.Parameter("x", kScalar);
     Values weights;
     for (int64_t i = 0; i < count; ++i) weights.push_back(g.Parameter("w", kScalar));
-    const Value y = Scan({x}, {}, [&](Values c, Values) {
-                      Value v = c[0];
-                      for (Value w : weights) v = Sin(v * w);
-                      return ScanStep{{v}, {}};
-                    }, {.length = 3}).carry[0];
+    const Value y = Scan({x}, {},
+                         [&](Values c, Values) {
+                           Value v = c[0];
+                           for (Value w : weights) v = Sin(v * w);
+                           return ScanStep{{v}, {}};
+                         },
+                         {.length = 3})
+                        .carry[0];
     for (Value grad : Grad(y, weights)) g.Result("dw", grad);
     EXPECT_GT(g.ToProgram().text.size(), static_cast<size_t>(count) * 100);
   };
@@ -223,7 +266,8 @@ TEST(EdgeCasesSize, TwoThousandCapturedValues) {
 TEST(EdgeCasesSize, TwoHundredNestedCalls) {
   Graph g("calls");
   Function f = DefineFunction(g, {kScalar}, [](Values in) { return Values{Sin(in[0])}; });
-  for (int i = 0; i < 200; ++i) f = DefineFunction(g, {kScalar}, [&](Values in) { return Values{Sin(Call(f, in)[0])}; });
+  for (int i = 0; i < 200; ++i)
+    f = DefineFunction(g, {kScalar}, [&](Values in) { return Values{Sin(Call(f, in)[0])}; });
   const Value x = g.Parameter("x", kScalar);
   const Value y = Call(f, {x})[0];
   g.Result("y", y);
@@ -236,12 +280,18 @@ TEST(EdgeCasesSize, TwoHundredNestedCalls) {
 
 Value NestedScans(Value x, Value outer, int depth) {
   if (depth == 0) return Sin(x) * outer;
-  return Scan({x}, {}, [&](Values c, Values) { return ScanStep{{Tanh(NestedScans(c[0], outer, depth - 1))}, {}}; }, {.length = 1}).carry[0];
+  return Scan({x}, {},
+              [&](Values c, Values) {
+                return ScanStep{{Tanh(NestedScans(c[0], outer, depth - 1))}, {}};
+              },
+              {.length = 1})
+      .carry[0];
 }
 
 Value NestedRemats(Value x, Value outer, int depth) {
   if (depth == 0) return Sin(x) * outer;
-  return Remat({x}, [&](Values in) { return Values{Tanh(NestedRemats(in[0], outer, depth - 1))}; })[0];
+  return Remat({x},
+               [&](Values in) { return Values{Tanh(NestedRemats(in[0], outer, depth - 1))}; })[0];
 }
 
 TEST(EdgeCasesSize, FiftyNestedRegions) {

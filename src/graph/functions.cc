@@ -3,7 +3,9 @@
 namespace ulmus::graph {
 namespace {
 
-Value AtLeastF32(Value x, const Loc& loc) { return x.dtype() == DType::kF64 ? x : Convert(x, DType::kF32, loc); }
+Value AtLeastF32(Value x, const Loc& loc) {
+  return x.dtype() == DType::kF64 ? x : Convert(x, DType::kF32, loc);
+}
 
 // y, a reduction of x over its last axis, spread back to x's shape.
 Value SpreadLast(Value y, Value x, const Loc& loc) {
@@ -15,7 +17,8 @@ Value SpreadLast(Value y, Value x, const Loc& loc) {
 }  // namespace
 
 Value BroadcastTo(Value x, Shape shape, Loc loc) {
-  CHECK_AT(loc, x.rank() <= shape.rank(), "broadcast: {} to {}", x.shape().ToString(), shape.ToString());
+  CHECK_AT(loc, x.rank() <= shape.rank(), "broadcast: {} to {}", x.shape().ToString(),
+           shape.ToString());
   Dims axes;
   for (int64_t d = 0; d < x.rank(); ++d) axes.push_back(shape.rank() - x.rank() + d);
   return BroadcastInDim(x, std::move(shape), axes, loc);

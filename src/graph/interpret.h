@@ -1,5 +1,5 @@
-// Naive evaluation of a graph in double: the twin that compiled programs and gradients are compared with. Slow, simple,
-// and independent of any plugin.
+// Naive evaluation of a graph in double: the twin that compiled programs and gradients are compared
+// with. Slow, simple, and independent of any plugin.
 #pragma once
 
 #include <map>
@@ -12,26 +12,31 @@
 
 namespace ulmus::graph {
 
-// A tensor of doubles that stand for `type`'s elements. u64 values above 2^53 do not fit and are not supported.
+// A tensor of doubles that stand for `type`'s elements. u64 values above 2^53 do not fit and are
+// not supported.
 struct RefTensor {
   TensorType type;
   std::vector<double> data;
 
-  static RefTensor Zeros(TensorType type) { return {type, std::vector<double>(static_cast<size_t>(type.shape.num_elements()))}; }
+  static RefTensor Zeros(TensorType type) {
+    return {type, std::vector<double>(static_cast<size_t>(type.shape.num_elements()))};
+  }
   static RefTensor FromHost(const HostTensor& tensor);
   HostTensor ToHost() const;
 };
 
 struct InterpretOptions {
-  // Round every result to its dtype, as a device would. false: floats keep double precision (finite differences).
+  // Round every result to its dtype, as a device would. false: floats keep double precision (finite
+  // differences).
   bool round = true;
 };
 
 // Results of the graph's program for these arguments, all with global shapes.
-std::vector<RefTensor> Interpret(const Graph& graph, std::span<const RefTensor> arguments, const InterpretOptions& options = {});
+std::vector<RefTensor> Interpret(const Graph& graph, std::span<const RefTensor> arguments,
+                                 const InterpretOptions& options = {});
 
-// What evaluation rules of ops with regions or collectives see. Inside a manual region every value has one copy per
-// device (a replica); outside there is one.
+// What evaluation rules of ops with regions or collectives see. Inside a manual region every value
+// has one copy per device (a replica); outside there is one.
 class Interpreter {
  public:
   using Replicas = std::vector<RefTensor>;
@@ -43,7 +48,8 @@ class Interpreter {
   // Results of `region` for `arguments` (one entry per parameter).
   std::vector<Replicas> Run(const Region& region, const std::vector<Replicas>& arguments);
   // The same with another number of replicas: entering and leaving a manual region.
-  std::vector<Replicas> RunReplicated(const Region& region, const std::vector<Replicas>& arguments, int64_t num_replicas);
+  std::vector<Replicas> RunReplicated(const Region& region, const std::vector<Replicas>& arguments,
+                                      int64_t num_replicas);
 
  private:
   InterpretOptions options_;

@@ -41,7 +41,8 @@ std::vector<OpCase> DifferentiableCases() {
   return cases;
 }
 
-INSTANTIATE_TEST_SUITE_P(Ops, OpGradient, testing::ValuesIn(DifferentiableCases()), [](const auto& param_info) { return param_info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Ops, OpGradient, testing::ValuesIn(DifferentiableCases()),
+                         [](const auto& param_info) { return param_info.param.name; });
 
 TEST(OpTable, EveryOpHasACase) {
   std::vector<const OpDef*> used;
@@ -49,12 +50,14 @@ TEST(OpTable, EveryOpHasACase) {
     const std::vector<const OpDef*> ops = OpsIn(*BuildCase(op_case).graph);
     used.insert(used.end(), ops.begin(), ops.end());
   }
-  for (const OpDef* op : AllOps()) EXPECT_NE(std::ranges::find(used, op), used.end()) << op->name << " has no case in op_cases.cc";
+  for (const OpDef* op : AllOps())
+    EXPECT_NE(std::ranges::find(used, op), used.end()) << op->name << " has no case in op_cases.cc";
 }
 
 TEST(OpTable, EveryCaseIsFiniteInDouble) {
   for (const OpCase& op_case : AllOpCases()) {
-    if (op_case.name == "is_finite" || op_case.name == "constants") continue;  // infinities are their subject
+    if (op_case.name == "is_finite" || op_case.name == "constants")
+      continue;  // infinities are their subject
     const CaseProgram program = BuildCase(op_case, DType::kF64);
     for (const RefTensor& t : Interpret(*program.graph, CaseInputs(op_case, DType::kF64))) {
       for (double x : t.data) EXPECT_TRUE(std::isfinite(x)) << op_case.name;

@@ -1,8 +1,9 @@
-// Every op a graph can hold. Shapes are checked here; a mismatch aborts naming the op, both shapes and the caller's line.
-// Each op lives in graph/ops/<op>.cc; graph/functions.h builds common combinations (softmax, mean, ...).
+// Every op a graph can hold. Shapes are checked here; a mismatch aborts naming the op, both shapes
+// and the caller's line. Each op lives in graph/ops/<op>.cc; graph/functions.h builds common
+// combinations (softmax, mean, ...).
 //
-// Semantics are StableHLO's unless a comment says otherwise. Elementwise ops want operands of one type: nothing
-// broadcasts by itself, except numbers next to the operators below.
+// Semantics are StableHLO's unless a comment says otherwise. Elementwise ops want operands of one
+// type: nothing broadcasts by itself, except numbers next to the operators below.
 #pragma once
 
 #include <functional>
@@ -28,9 +29,9 @@ Value Log(Value x, Loc loc = Loc::current());
 Value Log1p(Value x, Loc loc = Loc::current());     // ln(1 + x)
 Value Logistic(Value x, Loc loc = Loc::current());  // 1 / (1 + e^-x)
 Value Neg(Value x, Loc loc = Loc::current());
-Value Not(Value x, Loc loc = Loc::current());       // bool or integer, bitwise
+Value Not(Value x, Loc loc = Loc::current());  // bool or integer, bitwise
 Value RoundNearestEven(Value x, Loc loc = Loc::current());
-Value Rsqrt(Value x, Loc loc = Loc::current());     // 1 / sqrt(x)
+Value Rsqrt(Value x, Loc loc = Loc::current());  // 1 / sqrt(x)
 Value Sign(Value x, Loc loc = Loc::current());
 Value Sin(Value x, Loc loc = Loc::current());
 Value Sqrt(Value x, Loc loc = Loc::current());
@@ -57,13 +58,16 @@ Value Select(Value where, Value x, Value y, Loc loc = Loc::current());
 Value Clamp(Value x, double low, double high, Loc loc = Loc::current());
 
 // ---- types and constants ----
-Value Convert(Value x, DType dtype, Loc loc = Loc::current());  // floats round to nearest even; float to int truncates
+Value Convert(Value x, DType dtype,
+              Loc loc = Loc::current());  // floats round to nearest even; float to int truncates
 // Same bits under another dtype of the same width.
 Value BitcastConvert(Value x, DType dtype, Loc loc = Loc::current());
 Value Constant(Graph& graph, const HostTensor& value, Loc loc = Loc::current());
 // All elements `value`, rounded to the dtype.
 Value Splat(Graph& graph, double value, TensorType type, Loc loc = Loc::current());
-inline Value SplatLike(Value x, double value, Loc loc = Loc::current()) { return Splat(x.graph(), value, x.type(), loc); }
+inline Value SplatLike(Value x, double value, Loc loc = Loc::current()) {
+  return Splat(x.graph(), value, x.type(), loc);
+}
 inline Value ZerosLike(Value x, Loc loc = Loc::current()) { return SplatLike(x, 0, loc); }
 // result[..., i, ...] = i along `axis`.
 Value Iota(Graph& graph, TensorType type, int64_t axis, Loc loc = Loc::current());
@@ -77,16 +81,18 @@ Value BroadcastInDim(Value x, Shape shape, Dims axes, Loc loc = Loc::current());
 // Elements start, start + stride, ... below limit, per axis. Empty strides: all 1.
 Value Slice(Value x, Dims starts, Dims limits, Dims strides = {}, Loc loc = Loc::current());
 Value Concatenate(Values parts, int64_t axis, Loc loc = Loc::current());
-// `low`/`high` elements of `value` before and after each axis (negative: cut), `interior` between elements.
+// `low`/`high` elements of `value` before and after each axis (negative: cut), `interior` between
+// elements.
 Value Pad(Value x, double value, Dims low, Dims high, Dims interior = {}, Loc loc = Loc::current());
 Value Reverse(Value x, Dims axes, Loc loc = Loc::current());
-// Block of `sizes` at run-time `starts` (one integer scalar per axis); starts are clamped so that the block fits.
+// Block of `sizes` at run-time `starts` (one integer scalar per axis); starts are clamped so that
+// the block fits.
 Value DynamicSlice(Value x, Values starts, Dims sizes, Loc loc = Loc::current());
 Value DynamicUpdateSlice(Value x, Value update, Values starts, Loc loc = Loc::current());
 
 // ---- lookup ----
-// rows[..., :] = table[ids[...], :]: table [V,D], ids integer of any shape. Ids outside the table are clamped; the
-// gradient drops them (StableHLO's rules for gather and scatter).
+// rows[..., :] = table[ids[...], :]: table [V,D], ids integer of any shape. Ids outside the table
+// are clamped; the gradient drops them (StableHLO's rules for gather and scatter).
 Value Take(Value table, Value ids, Loc loc = Loc::current());
 // table with updates[..., :] added to row ids[...]; repeated ids add up.
 Value ScatterAdd(Value table, Value ids, Value updates, Loc loc = Loc::current());
@@ -97,7 +103,8 @@ TopKResult TopK(Value x, int64_t k, Loc loc = Loc::current());  // along the las
 
 // ---- reductions ----
 Value ReduceSum(Value x, Dims axes, Loc loc = Loc::current());
-Value ReduceMax(Value x, Dims axes, Loc loc = Loc::current());  // gradient shared among equal maxima
+Value ReduceMax(Value x, Dims axes,
+                Loc loc = Loc::current());  // gradient shared among equal maxima
 Value ReduceMin(Value x, Dims axes, Loc loc = Loc::current());
 Value ReduceAnd(Value x, Dims axes, Loc loc = Loc::current());  // bool
 Value ReduceOr(Value x, Dims axes, Loc loc = Loc::current());   // bool
@@ -108,12 +115,13 @@ struct DotDims {
   Dims lhs_batch, rhs_batch, lhs_contract, rhs_contract;
 };
 struct DotOptions {
-  DType result = DType::kF32;  // accumulation happens in this type
+  DType result = DType::kF32;      // accumulation happens in this type
   bool highest_precision = false;  // f32 operands: no TF32 / bf16 passes on GPU and TPU
 };
 // Result axes: batch, free of x, free of y. Cotangents are rounded to the operands' dtypes.
 Value DotGeneral(Value x, Value y, DotDims dims, DotOptions options, Loc loc = Loc::current());
-// [..., M, K] x [K, N]: last axis of x with first axis of y; result in x's dtype, accumulated in f32.
+// [..., M, K] x [K, N]: last axis of x with first axis of y; result in x's dtype, accumulated in
+// f32.
 Value Dot(Value x, Value y, Loc loc = Loc::current());
 
 // ---- random numbers ----
@@ -132,7 +140,8 @@ Value CheckpointName(Value x, std::string name, Loc loc = Loc::current());
 
 // ---- sharding ----
 Value ShardingConstraint(Value x, Sharding sharding, Loc loc = Loc::current());
-// The same from logical axis names under the graph's rules; "" leaves an axis whole. No-op on one device.
+// The same from logical axis names under the graph's rules; "" leaves an axis whole. No-op on one
+// device.
 Value ShardAs(Value x, std::vector<std::string> logical_axes, Loc loc = Loc::current());
 
 // ---- control flow ----
@@ -143,14 +152,17 @@ struct ScanOptions {
   int64_t length = -1;   // needed when there are no xs
   bool reverse = false;  // from the last element to the first; ys keep their places
 };
-// for l in 0..length: carry, ys[l] = body(carry, xs[l]). xs and ys are stacked along a leading axis of size length.
-// Values of the enclosing region used in the body are captured. Returns the last carry and the stacked ys.
-ScanStep Scan(Values init, Values xs, const std::function<ScanStep(Values carry, Values xs)>& body, ScanOptions options = {},
-              Loc loc = Loc::current());
+// for l in 0..length: carry, ys[l] = body(carry, xs[l]). xs and ys are stacked along a leading axis
+// of size length. Values of the enclosing region used in the body are captured. Returns the last
+// carry and the stacked ys.
+ScanStep Scan(Values init, Values xs, const std::function<ScanStep(Values carry, Values xs)>& body,
+              ScanOptions options = {}, Loc loc = Loc::current());
 // while condition(carry): carry = body(carry). Not differentiable.
-Values While(Values init, const std::function<Value(Values)>& condition, const std::function<Values(Values)>& body, Loc loc = Loc::current());
+Values While(Values init, const std::function<Value(Values)>& condition,
+             const std::function<Values(Values)>& body, Loc loc = Loc::current());
 // pred ? then() : otherwise(), only one of which runs. pred: bool scalar.
-Values Cond(Value pred, const std::function<Values()>& then, const std::function<Values()>& otherwise, Loc loc = Loc::current());
+Values Cond(Value pred, const std::function<Values()>& then,
+            const std::function<Values()>& otherwise, Loc loc = Loc::current());
 
 // A function that is printed once and called by name.
 class Function {
@@ -164,46 +176,57 @@ class Function {
   std::shared_ptr<const Attrs> attrs_;
 };
 // Values from outside may not be captured: pass them as arguments.
-Function DefineFunction(Graph& graph, std::vector<TensorType> parameters, const std::function<Values(Values)>& body, Loc loc = Loc::current());
+Function DefineFunction(Graph& graph, std::vector<TensorType> parameters,
+                        const std::function<Values(Values)>& body, Loc loc = Loc::current());
 Values Call(Function function, Values arguments, Loc loc = Loc::current());
 
 // Runs body, and runs it again in the backward pass instead of keeping its intermediate values.
 struct RematPolicy {
-  // Names given to CheckpointName whose values are kept. Empty: nothing is kept but the inputs ("full"). Names inside a
-  // further region (a scan, a call) of the body do not count.
+  // Names given to CheckpointName whose values are kept. Empty: nothing is kept but the inputs
+  // ("full"). Names inside a further region (a scan, a call) of the body do not count.
   std::vector<std::string> save;
 };
-Values Remat(Values inputs, const std::function<Values(Values)>& body, RematPolicy policy = {}, Loc loc = Loc::current());
+Values Remat(Values inputs, const std::function<Values(Values)>& body, RematPolicy policy = {},
+             Loc loc = Loc::current());
 
 struct CustomForward {
   Values outputs, residuals;
 };
-// outputs of forward(inputs), with backward(inputs, residuals, cotangents) as the gradient: one Value per input, null for
-// zero. forward may not capture values that need gradients (CHECK in the backward pass). backward uses its arguments alone:
-// inside Remat or a function, values of the surrounding code are gone when it runs.
-Values CustomGradient(Values inputs, const std::function<CustomForward(Values)>& forward,
-                      std::function<Values(Values inputs, Values residuals, Values cotangents)> backward, Loc loc = Loc::current());
+// outputs of forward(inputs), with backward(inputs, residuals, cotangents) as the gradient: one
+// Value per input, null for zero. forward may not capture values that need gradients (CHECK in the
+// backward pass). backward uses its arguments alone: inside Remat or a function, values of the
+// surrounding code are gone when it runs.
+Values CustomGradient(
+    Values inputs, const std::function<CustomForward(Values)>& forward,
+    std::function<Values(Values inputs, Values residuals, Values cotangents)> backward,
+    Loc loc = Loc::current());
 
-// ---- manual regions: the body sees one device's blocks along `axes` and writes its own collectives ----
+// ---- manual regions: the body sees one device's blocks along `axes` and writes its own
+// collectives ----
 struct ManualSpec {
-  std::vector<Sharding> in, out;   // over `axes` only
-  std::vector<std::string> axes;   // manual mesh axes; the others stay automatic
+  std::vector<Sharding> in, out;  // over `axes` only
+  std::vector<std::string> axes;  // manual mesh axes; the others stay automatic
 };
-// Captured values enter whole. An output whose sharding leaves out a manual axis must be equal along it.
-Values Manual(Values inputs, ManualSpec spec, const std::function<Values(Values)>& body, Loc loc = Loc::current());
+// Captured values enter whole. An output whose sharding leaves out a manual axis must be equal
+// along it.
+Values Manual(Values inputs, ManualSpec spec, const std::function<Values(Values)>& body,
+              Loc loc = Loc::current());
 // Collectives, inside Manual only. `axes`: mesh axes to talk along.
 Value AllReduce(Value x, std::vector<std::string> axes, Loc loc = Loc::current());  // sum
 Value AllGather(Value x, std::vector<std::string> axes, int64_t dim, Loc loc = Loc::current());
-Value ReduceScatter(Value x, std::vector<std::string> axes, int64_t dim, Loc loc = Loc::current());  // sum
+Value ReduceScatter(Value x, std::vector<std::string> axes, int64_t dim,
+                    Loc loc = Loc::current());  // sum
 // Device i of the axis receives from i - shift (modulo its size).
 Value CollectivePermute(Value x, std::string axis, int64_t shift, Loc loc = Loc::current());
-Value AllToAll(Value x, std::string axis, int64_t split_dim, int64_t concat_dim, Loc loc = Loc::current());
+Value AllToAll(Value x, std::string axis, int64_t split_dim, int64_t concat_dim,
+               Loc loc = Loc::current());
 Value AxisIndex(Graph& graph, std::string axis, Loc loc = Loc::current());  // u32 scalar
 
 // ---- kernels ----
 using KernelAttr = std::variant<int64_t, float, std::string>;
 using KernelAttrs = std::map<std::string, KernelAttr>;
-// An op with one lowering per platform. The portable one (plain ops) is always there and defines the meaning.
+// An op with one lowering per platform. The portable one (plain ops) is always there and defines
+// the meaning.
 struct KernelDef {
   std::string name;
   std::function<Values(const KernelAttrs&, Values)> portable;
@@ -226,14 +249,30 @@ inline Value operator+(Operand x, Value y) { return Add(x.value, y, x.loc); }
 inline Value operator-(Operand x, Value y) { return Sub(x.value, y, x.loc); }
 inline Value operator*(Operand x, Value y) { return Mul(x.value, y, x.loc); }
 inline Value operator/(Operand x, Value y) { return Div(x.value, y, x.loc); }
-inline Value operator+(Operand x, double y) { return Add(x.value, SplatLike(x.value, y, x.loc), x.loc); }
-inline Value operator-(Operand x, double y) { return Sub(x.value, SplatLike(x.value, y, x.loc), x.loc); }
-inline Value operator*(Operand x, double y) { return Mul(x.value, SplatLike(x.value, y, x.loc), x.loc); }
-inline Value operator/(Operand x, double y) { return Div(x.value, SplatLike(x.value, y, x.loc), x.loc); }
-inline Value operator+(double x, Operand y) { return Add(SplatLike(y.value, x, y.loc), y.value, y.loc); }
-inline Value operator-(double x, Operand y) { return Sub(SplatLike(y.value, x, y.loc), y.value, y.loc); }
-inline Value operator*(double x, Operand y) { return Mul(SplatLike(y.value, x, y.loc), y.value, y.loc); }
-inline Value operator/(double x, Operand y) { return Div(SplatLike(y.value, x, y.loc), y.value, y.loc); }
+inline Value operator+(Operand x, double y) {
+  return Add(x.value, SplatLike(x.value, y, x.loc), x.loc);
+}
+inline Value operator-(Operand x, double y) {
+  return Sub(x.value, SplatLike(x.value, y, x.loc), x.loc);
+}
+inline Value operator*(Operand x, double y) {
+  return Mul(x.value, SplatLike(x.value, y, x.loc), x.loc);
+}
+inline Value operator/(Operand x, double y) {
+  return Div(x.value, SplatLike(x.value, y, x.loc), x.loc);
+}
+inline Value operator+(double x, Operand y) {
+  return Add(SplatLike(y.value, x, y.loc), y.value, y.loc);
+}
+inline Value operator-(double x, Operand y) {
+  return Sub(SplatLike(y.value, x, y.loc), y.value, y.loc);
+}
+inline Value operator*(double x, Operand y) {
+  return Mul(SplatLike(y.value, x, y.loc), y.value, y.loc);
+}
+inline Value operator/(double x, Operand y) {
+  return Div(SplatLike(y.value, x, y.loc), y.value, y.loc);
+}
 inline Value operator-(Operand x) { return Neg(x.value, x.loc); }
 
 }  // namespace ulmus::graph

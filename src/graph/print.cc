@@ -35,14 +35,16 @@ std::string Quoted(std::string_view text) {
   std::string quoted = "\"";
   for (char c : text) {
     const bool plain = c >= ' ' && c != '"' && c != '\\' && c != '\x7f';
-    quoted += plain ? std::string(1, c) : fmt::format("\\{:02X}", static_cast<unsigned>(static_cast<unsigned char>(c)));
+    quoted += plain ? std::string(1, c)
+                    : fmt::format("\\{:02X}", static_cast<unsigned>(static_cast<unsigned char>(c)));
   }
   return quoted + '"';
 }
 
 std::string_view Printer::Name(Value value) const {
   const auto it = names_.find({value.node(), value.index()});
-  CHECK_AT(value.node()->loc, it != names_.end(), "{} is used before it is printed", value.node()->op->name);
+  CHECK_AT(value.node()->loc, it != names_.end(), "{} is used before it is printed",
+           value.node()->op->name);
   return it->second;
 }
 
@@ -62,7 +64,8 @@ std::string Printer::FreshName() { return fmt::format("%{}", next_name_++); }
 
 std::string Printer::LocText(const Node& node) const {
   if (!options_.locations) return "";
-  const std::string line = fmt::format("{}:{}:{}", Quoted(node.loc.file_name()), node.loc.line(), node.loc.column());
+  const std::string line =
+      fmt::format("{}:{}:{}", Quoted(node.loc.file_name()), node.loc.line(), node.loc.column());
   if (node.scope == nullptr) return fmt::format(" loc({})", line);
   return fmt::format(" loc({}({}))", Quoted(*node.scope), line);
 }
@@ -86,13 +89,18 @@ void Printer::EmitText(const Node& node, const std::string& text) {
   for (size_t i = 0; i < count; ++i) {
     Bind(Value(shared, static_cast<int64_t>(i)), count == 1 ? name : fmt::format("{}#{}", name, i));
   }
-  EmitLine(count == 1 ? fmt::format("{} = {}{}", name, text, LocText(node)) : fmt::format("{}:{} = {}{}", name, count, text, LocText(node)));
+  EmitLine(count == 1 ? fmt::format("{} = {}{}", name, text, LocText(node))
+                      : fmt::format("{}:{} = {}{}", name, count, text, LocText(node)));
 }
 
-std::string Printer::IntConstant(int64_t value) { return EmitTemp(fmt::format("stablehlo.constant dense<{}> : tensor<i32>", value)); }
+std::string Printer::IntConstant(int64_t value) {
+  return EmitTemp(fmt::format("stablehlo.constant dense<{}> : tensor<i32>", value));
+}
 
-std::vector<std::string> Printer::Inline(const Region& region, const std::vector<std::string>& arguments) {
-  CHECK(arguments.size() == region.parameters.size(), "{} arguments for {} parameters", arguments.size(), region.parameters.size());
+std::vector<std::string> Printer::Inline(const Region& region,
+                                         const std::vector<std::string>& arguments) {
+  CHECK(arguments.size() == region.parameters.size(), "{} arguments for {} parameters",
+        arguments.size(), region.parameters.size());
   for (size_t i = 0; i < arguments.size(); ++i) Bind(region.parameters[i]->result(), arguments[i]);
   for (const Node* node : region.nodes) {
     if (live_.contains(node)) node->op->print(*this, *node);
@@ -103,7 +111,8 @@ std::vector<std::string> Printer::Inline(const Region& region, const std::vector
 }
 
 void Printer::BindResults(const Node& node, const std::vector<std::string>& names) {
-  CHECK_AT(node.loc, names.size() == node.results.size(), "{}: {} names for {} results", node.op->name, names.size(), node.results.size());
+  CHECK_AT(node.loc, names.size() == node.results.size(), "{}: {} names for {} results",
+           node.op->name, names.size(), node.results.size());
   auto* shared = const_cast<Node*>(&node);
   for (size_t i = 0; i < names.size(); ++i) Bind(Value(shared, static_cast<int64_t>(i)), names[i]);
 }
@@ -136,31 +145,43 @@ std::string Printer::Function(const Region& region, const std::string& name, boo
     std::vector<std::string> attributes;
     if (is_public) {
       const ProgramValue& argument = graph_.arguments()[i];
-      if (sharded) attributes.push_back(fmt::format("sdy.sharding = #sdy.sharding{}", ShardyText(argument.sharding)));
-      if (argument.donated_to >= 0) attributes.push_back(fmt::format("tf.aliasing_output = {} : i32", argument.donated_to));
+      if (sharded)
+        attributes.push_back(
+            fmt::format("sdy.sharding = #sdy.sharding{}", ShardyText(argument.sharding)));
+      if (argument.donated_to >= 0)
+        attributes.push_back(fmt::format("tf.aliasing_output = {} : i32", argument.donated_to));
     }
-    const std::string suffix = attributes.empty() ? "" : fmt::format(" {{{}}}", fmt::join(attributes, ", "));
-    parameters.push_back(fmt::format("{}: {}{}", names.back(), MlirType(region.parameters[i]->results[0]), suffix));
+    const std::string suffix =
+        attributes.empty() ? "" : fmt::format(" {{{}}}", fmt::join(attributes, ", "));
+    parameters.push_back(
+        fmt::format("{}: {}{}", names.back(), MlirType(region.parameters[i]->results[0]), suffix));
   }
   for (size_t i = 0; i < region.results.size(); ++i) {
-    const std::string suffix =
-        sharded ? fmt::format(" {{sdy.sharding = #sdy.sharding{}}}", ShardyText(graph_.results()[i].sharding)) : "";
+    const std::string suffix = sharded ? fmt::format(" {{sdy.sharding = #sdy.sharding{}}}",
+                                                     ShardyText(graph_.results()[i].sharding))
+                                       : "";
     result_types.push_back(MlirType(region.results[i].type()) + suffix);
   }
   const std::vector<std::string> results = Inline(region, names);
   EmitLine(fmt::format("return {} : {}", fmt::join(results, ", "), Types(region.results)));
-  return fmt::format("  func.func {} @{}({}) -> ({}) {{\n{}  }}\n", is_public ? "public" : "private", name, fmt::join(parameters, ", "),
+  return fmt::format("  func.func {} @{}({}) -> ({}) {{\n{}  }}\n",
+                     is_public ? "public" : "private", name, fmt::join(parameters, ", "),
                      fmt::join(result_types, ", "), out_);
 }
 
 std::string Printer::Module() {
-  CHECK(!graph_.results().empty(), "program '{}' has no results: nothing would run; declare them with Graph::Result", graph_.name());
+  CHECK(!graph_.results().empty(),
+        "program '{}' has no results: nothing would run; declare them with Graph::Result",
+        graph_.name());
   MarkLive(graph_.root());
-  const bool bare = !graph_.name().empty() && std::ranges::all_of(graph_.name(), [](char c) { return c == '_' || std::isalnum(static_cast<unsigned char>(c)); });
+  const bool bare = !graph_.name().empty() && std::ranges::all_of(graph_.name(), [](char c) {
+    return c == '_' || std::isalnum(static_cast<unsigned char>(c));
+  });
   std::string text = fmt::format("module @{} {{\n", bare ? graph_.name() : Quoted(graph_.name()));
   if (graph_.mesh().num_devices() > 1) {
     std::vector<std::string> axes;
-    for (const MeshAxis& axis : graph_.mesh().axes()) axes.push_back(fmt::format("\"{}\"={}", axis.name, axis.size));
+    for (const MeshAxis& axis : graph_.mesh().axes())
+      axes.push_back(fmt::format("\"{}\"={}", axis.name, axis.size));
     text += fmt::format("  sdy.mesh @mesh = <[{}]>\n", fmt::join(axes, ", "));
   }
   text += Function(graph_.root(), "main", true);

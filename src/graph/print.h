@@ -1,5 +1,5 @@
-// StableHLO text from a graph. Deterministic: the same graph gives the same bytes, names are numbered in order of
-// printing, nodes that no result needs are left out.
+// StableHLO text from a graph. Deterministic: the same graph gives the same bytes, names are
+// numbered in order of printing, nodes that no result needs are left out.
 #pragma once
 
 #include <fmt/format.h>
@@ -20,7 +20,8 @@ namespace ulmus::graph {
 std::string MlirType(const TensorType& type);
 // "tensor<f32>, tensor<4xi32>"
 std::string MlirTypes(std::span<const TensorType> types);
-// "{\"data\", \"fsdp\"}" per dimension, as Shardy writes a sharding of @mesh: <@mesh, [{"fsdp"}, {}]>
+// "{\"data\", \"fsdp\"}" per dimension, as Shardy writes a sharding of @mesh: <@mesh, [{"fsdp"},
+// {}]>
 std::string ShardyText(const Sharding& sharding);
 
 // "text" as an MLIR string literal, quotes included.
@@ -28,7 +29,8 @@ std::string Quoted(std::string_view text);
 
 class Printer {
  public:
-  explicit Printer(const Graph& graph, const ProgramOptions& options) : graph_(graph), options_(options) {}
+  explicit Printer(const Graph& graph, const ProgramOptions& options)
+      : graph_(graph), options_(options) {}
 
   // The whole module.
   std::string Module();
@@ -37,7 +39,7 @@ class Printer {
   // --- for the print rules of ops ---
   const Graph& graph() const { return graph_; }
   const ProgramOptions& options() const { return options_; }
-  std::string_view Name(Value value) const;          // "%7"
+  std::string_view Name(Value value) const;                // "%7"
   std::string Names(std::span<const Value> values) const;  // "%7, %9"
   std::string Type(Value value) const { return MlirType(value.type()); }
   std::string Types(std::span<const Value> values) const;
@@ -51,8 +53,11 @@ class Printer {
   // A line as it stands.
   void EmitLine(const std::string& text);
   std::string FreshName();
-  void Bind(Value value, std::string name) { names_[{value.node(), value.index()}] = std::move(name); }
-  // Prints the live nodes of `region` here, its parameters standing for `arguments`; returns the names of its results.
+  void Bind(Value value, std::string name) {
+    names_[{value.node(), value.index()}] = std::move(name);
+  }
+  // Prints the live nodes of `region` here, its parameters standing for `arguments`; returns the
+  // names of its results.
   std::vector<std::string> Inline(const Region& region, const std::vector<std::string>& arguments);
   // Binds the results of `node` to names that exist already.
   void BindResults(const Node& node, const std::vector<std::string>& names);

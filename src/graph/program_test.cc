@@ -1,4 +1,5 @@
-// The text of a program: deterministic, named once, free of dead code, and pointing back to the C++ that made it.
+// The text of a program: deterministic, named once, free of dead code, and pointing back to the C++
+// that made it.
 #include <gtest/gtest.h>
 
 #include <regex>
@@ -13,7 +14,8 @@ namespace {
 
 const TensorType kRow{DType::kF32, {4}};
 const Mesh kMesh({{"data", 1}, {"fsdp", 4}, {"tensor", 2}});
-const AxisRules kRules = {{"batch", {"data", "fsdp"}}, {"embed", {"fsdp"}}, {"mlp", {"tensor"}}, {"layers", {}}};
+const AxisRules kRules = {
+    {"batch", {"data", "fsdp"}}, {"embed", {"fsdp"}}, {"mlp", {"tensor"}}, {"layers", {}}};
 
 Program ScannedProgram() {
   Graph g("scanned", kMesh, kRules);
@@ -21,23 +23,32 @@ Program ScannedProgram() {
   const Sharding weights = g.ShardingFor(weight_axes, Loc::current());
   const Value w = g.Parameter("w", {DType::kF32, {3, 8, 8}}, weights);
   const Value x = g.Parameter("x", {DType::kF32, {16, 8}}, g.ShardingFor(x_axes, Loc::current()));
-  const Value y = Scan({x}, {w}, [](Values c, Values layer) {
-                    Scope scope(c[0].graph(), "layer");
-                    return ScanStep{{Remat({c[0], layer[0]}, [](Values in) { return Values{ShardAs(Tanh(Dot(in[0], in[1])), {"batch", ""})}; })}, {}};
-                  }).carry[0];
+  const Value y =
+      Scan({x}, {w}, [](Values c, Values layer) {
+        Scope scope(c[0].graph(), "layer");
+        return ScanStep{{Remat({c[0], layer[0]},
+                               [](Values in) {
+                                 return Values{ShardAs(Tanh(Dot(in[0], in[1])), {"batch", ""})};
+                               })},
+                        {}};
+      }).carry[0];
   const Value loss = ReduceSum(Square(y), {0, 1});
   g.Result("loss", loss);
   g.Result("w", w - Grad(loss, {w})[0] * 0.1, weights, w);
   return g.ToProgram();
 }
 
-TEST(Program, SameGraphGivesTheSameBytes) { EXPECT_EQ(ScannedProgram().text, ScannedProgram().text); }
+TEST(Program, SameGraphGivesTheSameBytes) {
+  EXPECT_EQ(ScannedProgram().text, ScannedProgram().text);
+}
 
 TEST(Program, EveryNameIsDefinedOnce) {
   const std::string text = ScannedProgram().text;
-  const std::regex defined(R"((%\d+)(?::\d+)?(?= = |: tensor<))");  // results, loop carries, region and function parameters
+  const std::regex defined(R"((%\d+)(?::\d+)?(?= = |: tensor<))");  // results, loop carries, region
+                                                                    // and function parameters
   std::multiset<std::string> names;
-  for (std::sregex_iterator it(text.begin(), text.end(), defined), end; it != end; ++it) names.insert((*it)[1]);
+  for (std::sregex_iterator it(text.begin(), text.end(), defined), end; it != end; ++it)
+    names.insert((*it)[1]);
   EXPECT_GT(names.size(), 50u);
   for (const std::string& name : names) EXPECT_EQ(names.count(name), 1u) << name;
 }
@@ -48,7 +59,8 @@ TEST(Program, DeclaresArgumentsResultsShardingsAndDonation) {
   EXPECT_EQ(program.arguments[0].donated_to, 1);
   EXPECT_EQ(program.arguments[0].sharding.ToString(), "[{}, {fsdp}, {tensor}]");
   EXPECT_EQ(program.results[1].name, "w");
-  EXPECT_NE(program.text.find(R"(sdy.mesh @mesh = <["data"=1, "fsdp"=4, "tensor"=2]>)"), std::string::npos);
+  EXPECT_NE(program.text.find(R"(sdy.mesh @mesh = <["data"=1, "fsdp"=4, "tensor"=2]>)"),
+            std::string::npos);
   EXPECT_NE(program.text.find("tf.aliasing_output = 1 : i32"), std::string::npos);
   EXPECT_NE(program.text.find(R"(sdy.sharding_constraint)"), std::string::npos);
 }
@@ -65,11 +77,15 @@ TEST(Program, OpsCarryTheLineAndScopeThatMadeThem) {
   Value y;
   {
     Scope outer(g, "block"), inner(g, "mlp");
-    y = Tanh(x); const int line = __LINE__;  // one line, so that it is known
+    y = Tanh(x);
+    const int line = __LINE__;  // one line, so that it is known
     g.Result("loss", ReduceSum(y, {0}));
     const Program program = g.ToProgram();
-    EXPECT_NE(program.text.find(fmt::format("stablehlo.tanh %0 : tensor<4xf32> loc(\"block/mlp\"(\"src/graph/program_test.cc\":{}:", line)),
-              std::string::npos)
+    EXPECT_NE(
+        program.text.find(fmt::format(
+            "stablehlo.tanh %0 : tensor<4xf32> loc(\"block/mlp\"(\"src/graph/program_test.cc\":{}:",
+            line)),
+        std::string::npos)
         << program.text;
   }
   EXPECT_EQ(g.ToProgram({.locations = false}).text.find("loc("), std::string::npos);
@@ -78,7 +94,8 @@ TEST(Program, OpsCarryTheLineAndScopeThatMadeThem) {
 TEST(Program, GradientsCarryTheLineOfTheirForwardOp) {
   Graph g("lines");
   const Value x = g.Parameter("x", kRow);
-  const Value loss = ReduceSum(Tanh(x), {0}); const int line = __LINE__;
+  const Value loss = ReduceSum(Tanh(x), {0});
+  const int line = __LINE__;
   g.Result("dx", Grad(loss, {x})[0]);
   const std::string text = g.ToProgram().text, mark = fmt::format("program_test.cc\":{}:", line);
   // tanh, 1, y * y, 1 - y * y, ct * (...), and the broadcast of the sum's cotangent
@@ -125,11 +142,16 @@ TEST(Program, KernelIsCalledOnlyOnItsPlatformAndWhenAsked) {
       .targets = {{"cpu", "ulmus_double"}},
   };
   Graph g("kernel");
-  g.Result("y", KernelCall(def, {{"n", int64_t{3}}, {"eps", 0.5f}, {"tag", std::string("t")}}, {g.Parameter("x", kRow)})[0]);
+  g.Result("y", KernelCall(def, {{"n", int64_t{3}}, {"eps", 0.5f}, {"tag", std::string("t")}},
+                           {g.Parameter("x", kRow)})[0]);
   const Program kernel = g.ToProgram({.platform = "cpu", .use_kernels = true});
   EXPECT_EQ(kernel.custom_calls, std::vector<std::string>{"ulmus_double"});
-  EXPECT_NE(kernel.text.find(R"(backend_config = {eps = 5.000000000e-01 : f32, n = 3 : i64, tag = "t"})"), std::string::npos) << kernel.text;
-  for (const ProgramOptions& options : {ProgramOptions{.platform = "tpu", .use_kernels = true}, ProgramOptions{}}) {
+  EXPECT_NE(
+      kernel.text.find(R"(backend_config = {eps = 5.000000000e-01 : f32, n = 3 : i64, tag = "t"})"),
+      std::string::npos)
+      << kernel.text;
+  for (const ProgramOptions& options :
+       {ProgramOptions{.platform = "tpu", .use_kernels = true}, ProgramOptions{}}) {
     const Program portable = g.ToProgram(options);
     EXPECT_TRUE(portable.custom_calls.empty());
     EXPECT_NE(portable.text.find("stablehlo.add"), std::string::npos);

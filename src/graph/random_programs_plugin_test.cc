@@ -1,5 +1,5 @@
-// Random programs compiled on the default CPU plugin: values and gradients against the naive twin. Twenty programs share
-// one compilation.
+// Random programs compiled on the default CPU plugin: values and gradients against the naive twin.
+// Twenty programs share one compilation.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,17 +21,20 @@ TEST_P(RandomProgramPlugin, ValuesAndGradientsEqualTheTwin) {
   std::vector<RefTensor> inputs;
   std::vector<HostTensor> arguments;
   for (uint64_t seed = GetParam(); seed < GetParam() + 20; ++seed) {
-    const RandomProgram program = AddRandomProgram(graph, seed, DType::kF32, fmt::format("p{}.", seed));
+    const RandomProgram program =
+        AddRandomProgram(graph, seed, DType::kF32, fmt::format("p{}.", seed));
     graph.Result(fmt::format("seed {} loss", seed), program.loss);
     const Values grads = Grad(program.loss, program.wrt);
-    for (size_t i = 0; i < grads.size(); ++i) graph.Result(fmt::format("seed {} grad {}", seed, i), grads[i]);
+    for (size_t i = 0; i < grads.size(); ++i)
+      graph.Result(fmt::format("seed {} grad {}", seed, i), grads[i]);
     for (const RefTensor& argument : program.arguments) {
       arguments.push_back(argument.ToHost());
       inputs.push_back(argument);
     }
   }
   const Result<pjrt::Client*> client = pjrt::SharedDefaultClient();
-  if (!client.ok() && client.error().code() == StatusCode::kNotFound) GTEST_SKIP() << client.error().ToString();
+  if (!client.ok() && client.error().code() == StatusCode::kNotFound)
+    GTEST_SKIP() << client.error().ToString();
   ASSERT_TRUE(client.ok()) << client.error().ToString();
   const Program program = graph.ToProgram();
   const Result<std::vector<HostTensor>> results = pjrt::RunOnce(**client, program, arguments);
@@ -41,7 +44,8 @@ TEST_P(RandomProgramPlugin, ValuesAndGradientsEqualTheTwin) {
     for (size_t i = 0; i < twins[k].data.size(); ++i) {
       const double got = (*results)[k].Get(static_cast<int64_t>(i)), want = twins[k].data[i];
       // A few hundred float32 roundings and XLA's polynomials, through slopes of order one.
-      ASSERT_NEAR(got, want, 2e-4 * std::max(1.0, std::fabs(want))) << program.results[k].name << ", element " << i;
+      ASSERT_NEAR(got, want, 2e-4 * std::max(1.0, std::fabs(want)))
+          << program.results[k].name << ", element " << i;
     }
   }
 }

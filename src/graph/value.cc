@@ -34,7 +34,9 @@ Value VjpContext::cotangent(int64_t index) const {
   return ct ? ct : ZerosLike(result(index), node.loc);
 }
 
-Value Region::parameter(int64_t index) const { return parameters[static_cast<size_t>(index)]->result(); }
+Value Region::parameter(int64_t index) const {
+  return parameters[static_cast<size_t>(index)]->result();
+}
 
 Value Region::AddParameter(TensorType type, const Loc& loc) {
   Node& node = graph->NewNode(kParameter, {std::move(type)}, *this, loc);
@@ -61,7 +63,8 @@ Value Region::Import(Value value) {
   }
   if (!own) {
     CHECK_AT(value.node()->loc, parent != nullptr,
-             "a value made here ({} {}) is used outside the region that made it; return it from the region instead",
+             "a value made here ({} {}) is used outside the region that made it; return it from "
+             "the region instead",
              value.node()->op->name, value.type().ToString());
     own = Capture(parent->Import(value));
   }
@@ -69,13 +72,15 @@ Value Region::Import(Value value) {
   return own;
 }
 
-Graph::Graph(std::string name, Mesh mesh, AxisRules rules) : name_(std::move(name)), mesh_(std::move(mesh)), rules_(std::move(rules)) {
+Graph::Graph(std::string name, Mesh mesh, AxisRules rules)
+    : name_(std::move(name)), mesh_(std::move(mesh)), rules_(std::move(rules)) {
   root_ = &regions_.emplace_back();
   root_->graph = this;
   current_ = root_;
 }
 
-Value Graph::Parameter(std::string name, TensorType type, std::optional<Sharding> sharding, Loc loc) {
+Value Graph::Parameter(std::string name, TensorType type, std::optional<Sharding> sharding,
+                       Loc loc) {
   const Sharding placed = sharding.value_or(Sharding::Replicated(type.shape.rank()));
   const Status valid = ValidateSharding(mesh_, type.shape, placed);
   CHECK_AT(loc, valid.ok(), "parameter '{}': {}", name, valid.message());
@@ -85,20 +90,24 @@ Value Graph::Parameter(std::string name, TensorType type, std::optional<Sharding
   return value;
 }
 
-void Graph::Result(std::string name, Value value, std::optional<Sharding> sharding, Value donates, Loc loc) {
-  CHECK_AT(loc, current_ == root_ && value.node()->region == root_, "result '{}' must be a value of the outermost region", name);
+void Graph::Result(std::string name, Value value, std::optional<Sharding> sharding, Value donates,
+                   Loc loc) {
+  CHECK_AT(loc, current_ == root_ && value.node()->region == root_,
+           "result '{}' must be a value of the outermost region", name);
   const Sharding placed = sharding.value_or(Sharding::Replicated(value.rank()));
   const Status valid = ValidateSharding(mesh_, value.shape(), placed);
   CHECK_AT(loc, valid.ok(), "result '{}': {}", name, valid.message());
   if (donates) {
     const auto parameter = std::ranges::find(root_->parameters, donates.node());
-    CHECK_AT(loc, parameter != root_->parameters.end(), "result '{}' takes the buffer of {} {}, which is not a parameter of the program", name,
+    CHECK_AT(loc, parameter != root_->parameters.end(),
+             "result '{}' takes the buffer of {} {}, which is not a parameter of the program", name,
              donates.node()->op->name, donates.type().ToString());
     ProgramValue& argument = arguments_[static_cast<size_t>(parameter - root_->parameters.begin())];
     CHECK_AT(loc, argument.donated_to < 0, "parameter '{}' is donated twice", argument.name);
     CHECK_AT(loc, argument.type == value.type() && argument.sharding == placed,
-             "result '{}' {} {} cannot take the buffer of parameter '{}' {} {}", name, value.type().ToString(), placed.ToString(), argument.name,
-             argument.type.ToString(), argument.sharding.ToString());
+             "result '{}' {} {} cannot take the buffer of parameter '{}' {} {}", name,
+             value.type().ToString(), placed.ToString(), argument.name, argument.type.ToString(),
+             argument.sharding.ToString());
     argument.donated_to = static_cast<int64_t>(results_.size());
   }
   results_.push_back({std::move(name), value.type(), placed});
@@ -111,7 +120,8 @@ Sharding Graph::ShardingFor(std::span<const std::string> logical_axes, const Loc
   return *std::move(sharding);
 }
 
-Node& Graph::AddNode(const OpDef& op, Values operands, std::vector<TensorType> results, std::shared_ptr<const Attrs> attrs, const Loc& loc,
+Node& Graph::AddNode(const OpDef& op, Values operands, std::vector<TensorType> results,
+                     std::shared_ptr<const Attrs> attrs, const Loc& loc,
                      std::vector<Region*> regions) {
   for (Value& operand : operands) {
     CHECK_AT(loc, operand, "{}: null operand", op.name);
@@ -126,7 +136,8 @@ Node& Graph::AddNode(const OpDef& op, Values operands, std::vector<TensorType> r
   return node;
 }
 
-Node& Graph::NewNode(const OpDef& op, std::vector<TensorType> results, Region& region, const Loc& loc) {
+Node& Graph::NewNode(const OpDef& op, std::vector<TensorType> results, Region& region,
+                     const Loc& loc) {
   Node& node = nodes_.emplace_back();
   node.op = &op;
   node.results = std::move(results);
@@ -153,12 +164,17 @@ Region& Graph::CloneRegion(const Region& region) {
   Region& copy = NewRegion();
   copy.manual_axes = region.manual_axes;
   Values parameters;
-  for (const Node* parameter : region.parameters) parameters.push_back(copy.AddParameter(parameter->results[0], parameter->loc));
-  InRegion(copy, [&] { copy.results = InlineCopy(region, parameters, [](const Node&, const Values&) { return Value(); }); });
+  for (const Node* parameter : region.parameters)
+    parameters.push_back(copy.AddParameter(parameter->results[0], parameter->loc));
+  InRegion(copy, [&] {
+    copy.results =
+        InlineCopy(region, parameters, [](const Node&, const Values&) { return Value(); });
+  });
   return copy;
 }
 
-Values Graph::InlineCopy(const Region& region, const Values& arguments, const std::function<Value(const Node&, const Values&)>& replace) {
+Values Graph::InlineCopy(const Region& region, const Values& arguments,
+                         const std::function<Value(const Node&, const Values&)>& replace) {
   std::map<std::pair<const Node*, int64_t>, Value> twins;
   for (size_t i = 0; i < arguments.size(); ++i) twins[{region.parameters[i], 0}] = arguments[i];
   const auto twin = [&](Value v) { return twins.at({v.node(), v.index()}); };
@@ -171,7 +187,8 @@ Values Graph::InlineCopy(const Region& region, const Values& arguments, const st
       continue;
     }
     Node& copy = Clone(node, std::move(operands));
-    for (size_t r = 0; r < copy.results.size(); ++r) twins[{&node, static_cast<int64_t>(r)}] = copy.result(static_cast<int64_t>(r));
+    for (size_t r = 0; r < copy.results.size(); ++r)
+      twins[{&node, static_cast<int64_t>(r)}] = copy.result(static_cast<int64_t>(r));
   }
   Values results;
   for (Value v : region.results) results.push_back(twin(v));
@@ -181,8 +198,10 @@ Values Graph::InlineCopy(const Region& region, const Values& arguments, const st
 Node& Graph::Clone(const Node& node, Values operands) {
   // Functions (regions of calls) are shared by all their callers; other regions belong to one node.
   std::vector<Region*> regions;
-  for (Region* region : node.regions) regions.push_back(node.op == &kCall ? region : &CloneRegion(*region));
-  Node& copy = AddNode(*node.op, std::move(operands), node.results, node.attrs, node.loc, std::move(regions));
+  for (Region* region : node.regions)
+    regions.push_back(node.op == &kCall ? region : &CloneRegion(*region));
+  Node& copy = AddNode(*node.op, std::move(operands), node.results, node.attrs, node.loc,
+                       std::move(regions));
   copy.sharding = node.sharding;
   copy.scope = node.scope;
   copy.loc = node.loc;

@@ -1,4 +1,5 @@
-// What the XLA FFI handlers of this module share: reporting a version that every plugin takes, errors, threads.
+// What the XLA FFI handlers of this module share: reporting a version that every plugin takes,
+// errors, threads.
 #pragma once
 
 #include <exception>
@@ -17,9 +18,10 @@ namespace ulmus::kernels {
 
 namespace ffi = xla::ffi;
 
-// `kHandler` as a plugin may call it. A plugin silently drops a handler that reports a newer FFI minor version than its own
-// (2 for the oldest we support), so this reports 1: buffers, attributes and the thread pool are all there since. An
-// exception becomes an error here, because past the C boundary it would end the process.
+// `kHandler` as a plugin may call it. A plugin silently drops a handler that reports a newer FFI
+// minor version than its own (2 for the oldest we support), so this reports 1: buffers, attributes
+// and the thread pool are all there since. An exception becomes an error here, because past the C
+// boundary it would end the process.
 template <XLA_FFI_Handler* kHandler>
 XLA_FFI_Error* Portable(XLA_FFI_CallFrame* frame) noexcept {
   std::string what;

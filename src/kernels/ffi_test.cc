@@ -20,8 +20,10 @@ XLA_FFI_Error* KeepMessage(XLA_FFI_Error_Create_Args* args) {
   return reinterpret_cast<XLA_FFI_Error*>(&error);
 }
 
-constexpr XLA_FFI_Handler* kThrowsText = +[](XLA_FFI_CallFrame*) -> XLA_FFI_Error* { throw std::runtime_error("what it says"); };
-constexpr XLA_FFI_Handler* kThrowsBadAlloc = +[](XLA_FFI_CallFrame*) -> XLA_FFI_Error* { throw std::bad_alloc(); };
+constexpr XLA_FFI_Handler* kThrowsText =
+    +[](XLA_FFI_CallFrame*) -> XLA_FFI_Error* { throw std::runtime_error("what it says"); };
+constexpr XLA_FFI_Handler* kThrowsBadAlloc =
+    +[](XLA_FFI_CallFrame*) -> XLA_FFI_Error* { throw std::bad_alloc(); };
 constexpr XLA_FFI_Handler* kThrowsInt = +[](XLA_FFI_CallFrame*) -> XLA_FFI_Error* { throw 5; };
 
 TEST(Portable, ExceptionsBecomeErrors) {
@@ -44,7 +46,8 @@ TEST(Table, EveryKernelReportsVersionOneSoThatOldPluginsTakeIt) {
     XLA_FFI_Metadata metadata = {};
     metadata.struct_size = XLA_FFI_Metadata_STRUCT_SIZE;
     XLA_FFI_Metadata_Extension extension = {};
-    extension.extension_base = {XLA_FFI_Metadata_Extension_STRUCT_SIZE, XLA_FFI_Extension_Metadata, nullptr};
+    extension.extension_base = {XLA_FFI_Metadata_Extension_STRUCT_SIZE, XLA_FFI_Extension_Metadata,
+                                nullptr};
     extension.metadata = &metadata;
     XLA_FFI_CallFrame frame = {};
     frame.struct_size = XLA_FFI_CallFrame_STRUCT_SIZE;

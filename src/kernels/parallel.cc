@@ -7,7 +7,8 @@
 namespace ulmus::kernels {
 namespace {
 
-// Outlives the call: a task may start when everything is done. It then finds no index left and touches nothing else.
+// Outlives the call: a task may start when everything is done. It then finds no index left and
+// touches nothing else.
 struct Shared {
   const std::function<void(int64_t)>& body;
   const int64_t count;
@@ -18,7 +19,8 @@ struct Shared {
 void Drain(Shared& shared) noexcept {
   for (int64_t i; (i = shared.next.fetch_add(1, std::memory_order_relaxed)) < shared.count;) {
     shared.body(i);
-    if (shared.done.fetch_add(1, std::memory_order_acq_rel) + 1 == shared.count) shared.done.notify_all();
+    if (shared.done.fetch_add(1, std::memory_order_acq_rel) + 1 == shared.count)
+      shared.done.notify_all();
   }
 }
 
@@ -35,7 +37,8 @@ void ParallelFor(Workers& workers, int64_t count, const std::function<void(int64
     workers.Schedule([shared] { Drain(*shared); });
   }
   Drain(*shared);
-  for (int64_t done; (done = shared->done.load(std::memory_order_acquire)) < count;) shared->done.wait(done, std::memory_order_acquire);
+  for (int64_t done; (done = shared->done.load(std::memory_order_acquire)) < count;)
+    shared->done.wait(done, std::memory_order_acquire);
 }
 
 }  // namespace ulmus::kernels

@@ -22,9 +22,10 @@ class CallerOnly final : public Workers {
   void Schedule(std::function<void()> task) noexcept override { task(); }
 };
 
-// Runs body(0) ... body(count - 1), in any order and on several threads, and returns when all have run. The caller takes
-// indices itself until none is left, so it only ever waits for calls that are already running: a pool whose threads are all
-// busy, or all inside ParallelFor, is no deadlock. `body` must not throw.
+// Runs body(0) ... body(count - 1), in any order and on several threads, and returns when all have
+// run. The caller takes indices itself until none is left, so it only ever waits for calls that are
+// already running: a pool whose threads are all busy, or all inside ParallelFor, is no deadlock.
+// `body` must not throw.
 void ParallelFor(Workers& workers, int64_t count, const std::function<void(int64_t index)>& body);
 
 }  // namespace ulmus::kernels

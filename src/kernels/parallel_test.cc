@@ -53,7 +53,8 @@ TEST(ParallelFor, NestsAndServesSeveralCallersOnOnePool) {
     std::vector<std::jthread> callers;
     for (int caller = 0; caller < 8; ++caller) {
       callers.emplace_back([&] {
-        ParallelFor(workers, 20, [&](int64_t) { ParallelFor(workers, 10, [&](int64_t) { ++calls; }); });
+        ParallelFor(workers, 20,
+                    [&](int64_t) { ParallelFor(workers, 10, [&](int64_t) { ++calls; }); });
       });
     }
   }
@@ -66,7 +67,8 @@ TEST(ParallelFor, UsesTheOtherThreads) {
   ParallelFor(workers, 2, [&](int64_t) {
     ++inside;
     inside.notify_all();
-    for (int seen; (seen = inside) < 2;) inside.wait(seen);  // ends only if two threads are here at once
+    for (int seen; (seen = inside) < 2;)
+      inside.wait(seen);  // ends only if two threads are here at once
   });
   EXPECT_EQ(inside, 2);
 }

@@ -65,20 +65,23 @@ void ForwardRow(const T* x, const float* scale, size_t width, float eps, T* y) {
 
 // Sums of x^2 and of ct * scale * x.
 template <class T>
-HWY_INLINE void AddProducts(const T* x, const float* scale, const T* ct, size_t count, LaneSums& squares, LaneSums& products) {
+HWY_INLINE void AddProducts(const T* x, const float* scale, const T* ct, size_t count,
+                            LaneSums& squares, LaneSums& products) {
   for (size_t i = 0; i < count; i += kSumLanes) {
 #pragma GCC unroll 32
     for (size_t k = 0; k < kSumVectors; ++k) {
       const size_t at = i + k * kLanes;
       const Floats v = LoadFloats(x + at);
       squares.v[k] = hn::MulAdd(v, v, squares.v[k]);
-      products.v[k] = hn::MulAdd(hn::Mul(LoadFloats(ct + at), LoadFloats(scale + at)), v, products.v[k]);
+      products.v[k] =
+          hn::MulAdd(hn::Mul(LoadFloats(ct + at), LoadFloats(scale + at)), v, products.v[k]);
     }
   }
 }
 
 template <class T>
-HWY_INLINE void Gradients(const T* x, const float* scale, const T* ct, float inverse_rms, float mean_gn, size_t count, T* dx, float* dscale) {
+HWY_INLINE void Gradients(const T* x, const float* scale, const T* ct, float inverse_rms,
+                          float mean_gn, size_t count, T* dx, float* dscale) {
   const Floats r = hn::Set(FloatTag(), inverse_rms), mean = hn::Set(FloatTag(), mean_gn);
   for (size_t i = 0; i < count; i += kLanes) {
     const Floats n = hn::Mul(LoadFloats(x + i), r), c = LoadFloats(ct + i);
@@ -90,13 +93,15 @@ HWY_INLINE void Gradients(const T* x, const float* scale, const T* ct, float inv
 
 // Adds the row's share to dscale.
 template <class T>
-void BackwardRow(const T* x, const float* scale, const T* ct, size_t width, float eps, T* dx, float* dscale) {
+void BackwardRow(const T* x, const float* scale, const T* ct, size_t width, float eps, T* dx,
+                 float* dscale) {
   const size_t whole = width / kSumLanes * kSumLanes, rest = width - whole;
   const Rest<T> x_rest(x + whole, rest), ct_rest(ct + whole, rest);
   const Rest<float> scale_rest(scale + whole, rest);
   LaneSums squares, products;
   AddProducts(x, scale, ct, whole, squares, products);
-  AddProducts(x_rest.values, scale_rest.values, ct_rest.values, rest > 0 ? kSumLanes : 0, squares, products);
+  AddProducts(x_rest.values, scale_rest.values, ct_rest.values, rest > 0 ? kSumLanes : 0, squares,
+              products);
   const float inverse_width = 1.0f / static_cast<float>(width);
   const float inverse_rms = 1.0f / std::sqrt(squares.Total() / static_cast<float>(width) + eps);
   const float mean_gn = products.Total() * inverse_rms * inverse_width;
@@ -104,7 +109,8 @@ void BackwardRow(const T* x, const float* scale, const T* ct, size_t width, floa
   if (rest == 0) return;
   Rest<float> dscale_rest(dscale + whole, rest);
   T dx_rest[kSumLanes];
-  Gradients(x_rest.values, scale_rest.values, ct_rest.values, inverse_rms, mean_gn, kSumLanes, dx_rest, dscale_rest.values);
+  Gradients(x_rest.values, scale_rest.values, ct_rest.values, inverse_rms, mean_gn, kSumLanes,
+            dx_rest, dscale_rest.values);
   std::memcpy(dx + whole, dx_rest, rest * sizeof(T));
   std::memcpy(dscale + whole, dscale_rest.values, rest * sizeof(float));
 }
@@ -115,21 +121,27 @@ void ForwardRows(const T* x, const float* scale, size_t rows, size_t width, floa
 }
 
 template <class T>
-void BackwardRows(const T* x, const float* scale, const T* ct, size_t rows, size_t width, float eps, T* dx, float* dscale) {
-  for (size_t r = 0; r < rows; ++r) BackwardRow(x + r * width, scale, ct + r * width, width, eps, dx + r * width, dscale);
+void BackwardRows(const T* x, const float* scale, const T* ct, size_t rows, size_t width, float eps,
+                  T* dx, float* dscale) {
+  for (size_t r = 0; r < rows; ++r)
+    BackwardRow(x + r * width, scale, ct + r * width, width, eps, dx + r * width, dscale);
 }
 
 // Dispatch wants plain functions.
-void ForwardRowsF32(const float* x, const float* scale, size_t rows, size_t width, float eps, float* y) {
+void ForwardRowsF32(const float* x, const float* scale, size_t rows, size_t width, float eps,
+                    float* y) {
   ForwardRows(x, scale, rows, width, eps, y);
 }
-void ForwardRowsBF16(const BF16* x, const float* scale, size_t rows, size_t width, float eps, BF16* y) {
+void ForwardRowsBF16(const BF16* x, const float* scale, size_t rows, size_t width, float eps,
+                     BF16* y) {
   ForwardRows(x, scale, rows, width, eps, y);
 }
-void BackwardRowsF32(const float* x, const float* scale, const float* ct, size_t rows, size_t width, float eps, float* dx, float* dscale) {
+void BackwardRowsF32(const float* x, const float* scale, const float* ct, size_t rows, size_t width,
+                     float eps, float* dx, float* dscale) {
   BackwardRows(x, scale, ct, rows, width, eps, dx, dscale);
 }
-void BackwardRowsBF16(const BF16* x, const float* scale, const BF16* ct, size_t rows, size_t width, float eps, BF16* dx, float* dscale) {
+void BackwardRowsBF16(const BF16* x, const float* scale, const BF16* ct, size_t rows, size_t width,
+                      float eps, BF16* dx, float* dscale) {
   BackwardRows(x, scale, ct, rows, width, eps, dx, dscale);
 }
 
@@ -146,8 +158,10 @@ HWY_EXPORT(ForwardRowsBF16);
 HWY_EXPORT(BackwardRowsF32);
 HWY_EXPORT(BackwardRowsBF16);
 
-constexpr size_t kBlockElements = 16384;  // a few microseconds of work: handing it to a thread costs about one
-constexpr size_t kMaxPartialSums = 64;    // rows of partial dscale: more would cost more memory traffic than they win in balance
+constexpr size_t kBlockElements =
+    16384;  // a few microseconds of work: handing it to a thread costs about one
+constexpr size_t kMaxPartialSums =
+    64;  // rows of partial dscale: more would cost more memory traffic than they win in balance
 constexpr size_t kSumColumns = 1024;
 
 // Rows per block; depends on the shape alone, never on the number of threads.
@@ -177,47 +191,57 @@ void SumPartials(Workers& workers, const std::vector<float>& partial, std::span<
 }
 
 template <class T, class RowsFn>
-void Forward(Workers& workers, std::span<const T> x, std::span<const float> scale, float eps, std::span<T> y, RowsFn forward_rows) {
+void Forward(Workers& workers, std::span<const T> x, std::span<const float> scale, float eps,
+             std::span<T> y, RowsFn forward_rows) {
   const size_t width = scale.size();
   if (x.empty()) return;
-  CHECK(width > 0 && x.size() % width == 0 && y.size() == x.size(), "x {}, y {}, scale {} elements", x.size(), y.size(), width);
+  CHECK(width > 0 && x.size() % width == 0 && y.size() == x.size(), "x {}, y {}, scale {} elements",
+        x.size(), y.size(), width);
   ForEachBlock(workers, x.size() / width, BlockRows(width), [&](size_t first, size_t rows, size_t) {
     forward_rows(&x[first * width], scale.data(), rows, width, eps, &y[first * width]);
   });
 }
 
 template <class T, class RowsFn>
-void Backward(Workers& workers, std::span<const T> x, std::span<const float> scale, std::span<const T> ct, float eps, std::span<T> dx,
-              std::span<float> dscale, RowsFn backward_rows) {
+void Backward(Workers& workers, std::span<const T> x, std::span<const float> scale,
+              std::span<const T> ct, float eps, std::span<T> dx, std::span<float> dscale,
+              RowsFn backward_rows) {
   const size_t width = scale.size();
   std::fill(dscale.begin(), dscale.end(), 0.0f);
   if (x.empty()) return;
-  CHECK(width > 0 && x.size() % width == 0 && ct.size() == x.size() && dx.size() == x.size() && dscale.size() == width,
-        "x {}, ct {}, dx {}, scale {}, dscale {} elements", x.size(), ct.size(), dx.size(), width, dscale.size());
+  CHECK(width > 0 && x.size() % width == 0 && ct.size() == x.size() && dx.size() == x.size() &&
+            dscale.size() == width,
+        "x {}, ct {}, dx {}, scale {}, dscale {} elements", x.size(), ct.size(), dx.size(), width,
+        dscale.size());
   const size_t rows = x.size() / width;
   const size_t block_rows = std::max(BlockRows(width), NumBlocks(rows, kMaxPartialSums));
   std::vector<float> partial(NumBlocks(rows, block_rows) * width);
   ForEachBlock(workers, rows, block_rows, [&](size_t first, size_t count, size_t block) {
     const size_t at = first * width;
-    backward_rows(&x[at], scale.data(), &ct[at], count, width, eps, &dx[at], &partial[block * width]);
+    backward_rows(&x[at], scale.data(), &ct[at], count, width, eps, &dx[at],
+                  &partial[block * width]);
   });
   SumPartials(workers, partial, dscale);
 }
 
 }  // namespace
 
-void RmsNorm(Workers& workers, std::span<const float> x, std::span<const float> scale, float eps, std::span<float> y) {
+void RmsNorm(Workers& workers, std::span<const float> x, std::span<const float> scale, float eps,
+             std::span<float> y) {
   Forward(workers, x, scale, eps, y, HWY_DYNAMIC_DISPATCH(ForwardRowsF32));
 }
-void RmsNorm(Workers& workers, std::span<const BF16> x, std::span<const float> scale, float eps, std::span<BF16> y) {
+void RmsNorm(Workers& workers, std::span<const BF16> x, std::span<const float> scale, float eps,
+             std::span<BF16> y) {
   Forward(workers, x, scale, eps, y, HWY_DYNAMIC_DISPATCH(ForwardRowsBF16));
 }
-void RmsNormBackward(Workers& workers, std::span<const float> x, std::span<const float> scale, std::span<const float> ct, float eps,
-                     std::span<float> dx, std::span<float> dscale) {
+void RmsNormBackward(Workers& workers, std::span<const float> x, std::span<const float> scale,
+                     std::span<const float> ct, float eps, std::span<float> dx,
+                     std::span<float> dscale) {
   Backward(workers, x, scale, ct, eps, dx, dscale, HWY_DYNAMIC_DISPATCH(BackwardRowsF32));
 }
-void RmsNormBackward(Workers& workers, std::span<const BF16> x, std::span<const float> scale, std::span<const BF16> ct, float eps,
-                     std::span<BF16> dx, std::span<float> dscale) {
+void RmsNormBackward(Workers& workers, std::span<const BF16> x, std::span<const float> scale,
+                     std::span<const BF16> ct, float eps, std::span<BF16> dx,
+                     std::span<float> dscale) {
   Backward(workers, x, scale, ct, eps, dx, dscale, HWY_DYNAMIC_DISPATCH(BackwardRowsBF16));
 }
 

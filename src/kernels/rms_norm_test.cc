@@ -21,7 +21,8 @@ constexpr double kBF16Unit = 1.0 / 256;  // relative error of one rounding to bf
 
 template <class T>
 constexpr double kRounding = std::is_same_v<T, BF16> ? kBF16Unit : 0;
-// f32 statistics: 32 lanes of width/32 terms, a square root, a division and three products; far below for usual data.
+// f32 statistics: 32 lanes of width/32 terms, a square root, a division and three products; far
+// below for usual data.
 constexpr double kF32Error = 4e-6;
 
 // Deterministic values in [-1.5, 1.5] with the scale of the rows spread over a factor of 16.
@@ -32,7 +33,8 @@ std::vector<T> Values(size_t count, size_t row_width, uint32_t seed) {
   for (size_t i = 0; i < count; ++i) {
     state = state * 1664525u + 1013904223u;
     const float unit = static_cast<float>(state >> 8) / 16777216.0f;
-    values.emplace_back((3 * unit - 1.5f) * std::ldexp(1.0f, static_cast<int>(i / row_width % 5) - 2));
+    values.emplace_back((3 * unit - 1.5f) *
+                        std::ldexp(1.0f, static_cast<int>(i / row_width % 5) - 2));
   }
   return values;
 }
@@ -52,29 +54,40 @@ struct Call {
   std::vector<float> scale, dscale;
 
   Call(size_t num_rows, size_t row_width, size_t at = 0)
-      : rows(num_rows), width(row_width), offset(at), x(Values<T>(at + rows * width, width, 1)), ct(Values<T>(at + rows * width, rows * width, 2)),
-        y(x.size()), dx(x.size()), scale(Values<float>(at + width, width, 3)), dscale(scale.size()) {}
+      : rows(num_rows),
+        width(row_width),
+        offset(at),
+        x(Values<T>(at + rows * width, width, 1)),
+        ct(Values<T>(at + rows * width, rows * width, 2)),
+        y(x.size()),
+        dx(x.size()),
+        scale(Values<float>(at + width, width, 3)),
+        dscale(scale.size()) {}
 
   std::span<const T> xs() const { return std::span(x).subspan(offset); }
   std::span<const T> cts() const { return std::span(ct).subspan(offset); }
   std::span<const float> scales() const { return std::span(scale).subspan(offset); }
   void Run(Workers& workers) {
     RmsNorm(workers, xs(), scales(), kEps, std::span(y).subspan(offset));
-    RmsNormBackward(workers, xs(), scales(), cts(), kEps, std::span(dx).subspan(offset), std::span(dscale).subspan(offset));
+    RmsNormBackward(workers, xs(), scales(), cts(), kEps, std::span(dx).subspan(offset),
+                    std::span(dscale).subspan(offset));
   }
 };
 
 // Each |got - want| <= relative * |want| + absolute; reports the worst element.
 template <class T>
-void ExpectClose(const std::string& what, std::span<const T> got, std::span<const double> want, double relative, double absolute) {
+void ExpectClose(const std::string& what, std::span<const T> got, std::span<const double> want,
+                 double relative, double absolute) {
   ASSERT_EQ(got.size(), want.size());
   double worst = 0;
   size_t at = 0;
   for (size_t i = 0; i < got.size(); ++i) {
-    const double error = std::fabs(static_cast<double>(static_cast<float>(got[i])) - want[i]) / (relative * std::fabs(want[i]) + absolute);
+    const double error = std::fabs(static_cast<double>(static_cast<float>(got[i])) - want[i]) /
+                         (relative * std::fabs(want[i]) + absolute);
     if (!(error <= worst)) worst = error, at = i;
   }
-  EXPECT_LE(worst, 1) << what << ": element " << at << " is " << static_cast<float>(got[at]) << ", expected " << want[at];
+  EXPECT_LE(worst, 1) << what << ": element " << at << " is " << static_cast<float>(got[at])
+                      << ", expected " << want[at];
 }
 
 double MaxAbs(std::span<const double> values) {
@@ -85,23 +98,30 @@ double MaxAbs(std::span<const double> values) {
 
 template <class T>
 void ExpectEqualsTwin(size_t rows, size_t width, size_t offset) {
-  const std::string where = std::to_string(rows) + "x" + std::to_string(width) + " at offset " + std::to_string(offset);
+  const std::string where =
+      std::to_string(rows) + "x" + std::to_string(width) + " at offset " + std::to_string(offset);
   Call<T> call(rows, width, offset);
   CallerOnly caller;
   call.Run(caller);
-  const std::vector<double> x = Doubles(call.xs()), scale = Doubles(call.scales()), ct = Doubles(call.cts());
-  ExpectClose<T>("y " + where, std::span(call.y).subspan(offset), RmsNormReference(x, scale, static_cast<double>(kEps)),
-                 kRounding<T> + kF32Error, 1e-12);
+  const std::vector<double> x = Doubles(call.xs()), scale = Doubles(call.scales()),
+                            ct = Doubles(call.cts());
+  ExpectClose<T>("y " + where, std::span(call.y).subspan(offset),
+                 RmsNormReference(x, scale, static_cast<double>(kEps)), kRounding<T> + kF32Error,
+                 1e-12);
   const RmsNormGradients want = RmsNormBackwardReference(x, scale, ct, static_cast<double>(kEps));
-  for (size_t r = 0; r < rows; ++r) {  // per row: dx cancels, so its error scales with the row's largest gradient
+  for (size_t r = 0; r < rows;
+       ++r) {  // per row: dx cancels, so its error scales with the row's largest gradient
     const auto want_row = std::span(want.dx).subspan(r * width, width);
     double largest = MaxAbs(want_row);
-    if (width < 4) largest += 20;  // width 1 cancels down to eps: dx ~ 0 from terms of order |ct scale / x|
-    ExpectClose<T>("dx row " + std::to_string(r) + " of " + where, std::span<const T>(call.dx).subspan(offset + r * width, width), want_row,
+    if (width < 4)
+      largest += 20;  // width 1 cancels down to eps: dx ~ 0 from terms of order |ct scale / x|
+    ExpectClose<T>("dx row " + std::to_string(r) + " of " + where,
+                   std::span<const T>(call.dx).subspan(offset + r * width, width), want_row,
                    kRounding<T> + kF32Error, kF32Error * largest);
   }
   const double terms = std::sqrt(static_cast<double>(rows));
-  ExpectClose<float>("dscale " + where, std::span<const float>(call.dscale).subspan(offset), want.dscale, kF32Error, kF32Error * terms);
+  ExpectClose<float>("dscale " + where, std::span<const float>(call.dscale).subspan(offset),
+                     want.dscale, kF32Error, kF32Error * terms);
 }
 
 TEST(RmsNorm, EqualsItsTwinOverAShapeGrid) {
@@ -219,7 +239,8 @@ TEST(RmsNorm, SameBitsOnAvx2AndAvx512) {
 
 TEST(RmsNorm, RoundsToBF16AsTheHostTypeDoes) {
   // scale = the value to round, x = 1 in a row of width 1 with eps = 0: y = the rounded value.
-  for (const uint32_t bits : {0x3f808000u, 0x3f818000u, 0x3f808001u, 0x3f807fffu, 0x7f7fffffu, 0x00008000u, 0x80018000u, 0x7f800001u, 0xff800000u}) {
+  for (const uint32_t bits : {0x3f808000u, 0x3f818000u, 0x3f808001u, 0x3f807fffu, 0x7f7fffffu,
+                              0x00008000u, 0x80018000u, 0x7f800001u, 0xff800000u}) {
     const float value = std::bit_cast<float>(bits);
     const std::vector<BF16> x{BF16(1.0f)};
     const std::vector<float> scale{value};
@@ -237,7 +258,9 @@ void ExpectRowsPoisoned(float poison) {
   CallerOnly caller;
   clean.Run(caller);
   dirty.Run(caller);
-  const auto value = [&](const std::vector<T>& v, size_t r, size_t d) { return static_cast<float>(v[r * 100 + d]); };
+  const auto value = [&](const std::vector<T>& v, size_t r, size_t d) {
+    return static_cast<float>(v[r * 100 + d]);
+  };
   for (size_t d = 0; d < 100; ++d) {
     for (const size_t r : {0, 2}) {  // other rows do not notice
       EXPECT_EQ(value(dirty.y, r, d), value(clean.y, r, d));
@@ -258,7 +281,9 @@ void ExpectRowsPoisoned(float poison) {
 }
 
 TEST(RmsNorm, NaNAndInfinityStayVisibleInTheirRowOnly) {
-  for (const float poison : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()}) {
+  for (const float poison :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
+        -std::numeric_limits<float>::infinity()}) {
     ExpectRowsPoisoned<float>(poison);
     ExpectRowsPoisoned<BF16>(poison);
   }
@@ -271,14 +296,16 @@ TEST(RmsNorm, ZeroRowsAreFinite) {
   call.Run(caller);
   for (size_t d = 0; d < 40; ++d) {
     EXPECT_EQ(call.y[d], 0);
-    EXPECT_NEAR(call.dx[d], call.ct[d] * call.scale[d] * 1000, 1e-3 * std::fabs(call.dx[d]));  // 1 / sqrt(eps) = 1000
+    EXPECT_NEAR(call.dx[d], call.ct[d] * call.scale[d] * 1000,
+                1e-3 * std::fabs(call.dx[d]));  // 1 / sqrt(eps) = 1000
   }
 }
 
 TEST(RmsNormDeathTest, SizesThatDoNotFitAbort) {
   CallerOnly caller;
   std::vector<float> x(10), scale(4), y(10);
-  EXPECT_DEATH(RmsNorm(caller, std::span<const float>(x), scale, kEps, std::span<float>(y)), "x 10, y 10, scale 4 elements");
+  EXPECT_DEATH(RmsNorm(caller, std::span<const float>(x), scale, kEps, std::span<float>(y)),
+               "x 10, y 10, scale 4 elements");
 }
 
 }  // namespace

@@ -7,8 +7,8 @@
 
 namespace ulmus::kernels {
 
-// Every kernel, to be given to pjrt::RegisterCustomCalls once per plugin before programs that call them are compiled. The list
-// lives as long as the process.
+// Every kernel, to be given to pjrt::RegisterCustomCalls once per plugin before programs that call
+// them are compiled. The list lives as long as the process.
 std::span<const CustomCallHandler> AllKernels();
 
 }  // namespace ulmus::kernels

@@ -1,7 +1,9 @@
-// Vector code shared by the kernels. Included once per instruction set (see hwy/foreach_target.h), so the guard toggles.
+// Vector code shared by the kernels. Included once per instruction set (see hwy/foreach_target.h),
+// so the guard toggles.
 //
-// Sums run in an order that does not depend on the width of the machine's vectors: element i goes to lane i % kSumLanes, and
-// the lanes are added in a fixed tree. With fused multiply-add (AVX2, AVX-512, Arm) the results have the same bits everywhere.
+// Sums run in an order that does not depend on the width of the machine's vectors: element i goes
+// to lane i % kSumLanes, and the lanes are added in a fixed tree. With fused multiply-add (AVX2,
+// AVX-512, Arm) the results have the same bits everywhere.
 #if defined(ULMUS_KERNELS_VECTORS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ULMUS_KERNELS_VECTORS_INL_H_
 #undef ULMUS_KERNELS_VECTORS_INL_H_
@@ -46,9 +48,11 @@ HWY_INLINE void StoreFloats(Floats v, BF16* p) {
   const auto all = hn::BitCast(bits, v);
   const auto odd = hn::And(hn::ShiftRight<16>(all), hn::Set(bits, 1u));
   const auto rounded = hn::Add(hn::Add(all, hn::Set(bits, 0x7fffu)), odd);
-  const auto quiet = hn::Or(all, hn::Set(bits, 0x400000u));  // rounding could carry a NaN into infinity
+  const auto quiet =
+      hn::Or(all, hn::Set(bits, 0x400000u));  // rounding could carry a NaN into infinity
   const auto chosen = hn::IfThenElse(hn::RebindMask(bits, hn::IsNaN(v)), quiet, rounded);
-  hn::StoreU(hn::TruncateTo(half, hn::ShiftRight<16>(chosen)), half, reinterpret_cast<uint16_t*>(p));
+  hn::StoreU(hn::TruncateTo(half, hn::ShiftRight<16>(chosen)), half,
+             reinterpret_cast<uint16_t*>(p));
 }
 
 // kSumLanes running sums.

@@ -1,4 +1,5 @@
-// RMSNorm compiled: kernel and portable lowering against each other and against the interpreter, on every CPU plugin.
+// RMSNorm compiled: kernel and portable lowering against each other and against the interpreter, on
+// every CPU plugin.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -28,10 +29,12 @@ using graph::Values;
 class RmsNormPlugin : public testing::TestWithParam<pjrt::PluginCandidate> {
  protected:
   void SetUp() override {
-    if (GetParam().path.empty()) GTEST_SKIP() << GetParam().name << " is not installed; run `make setup`";
+    if (GetParam().path.empty())
+      GTEST_SKIP() << GetParam().name << " is not installed; run `make setup`";
   }
 
-  static std::vector<HostTensor> Run(const Graph& graph, const std::vector<RefTensor>& inputs, bool use_kernels) {
+  static std::vector<HostTensor> Run(const Graph& graph, const std::vector<RefTensor>& inputs,
+                                     bool use_kernels) {
     const Result<pjrt::Client*> client = pjrt::SharedClient(GetParam(), graph.mesh().num_devices());
     CHECK(client.ok(), "{}", client.status().ToString());
     const Status registered = pjrt::RegisterCustomCalls((*client)->plugin(), kernels::AllKernels());
@@ -46,26 +49,32 @@ class RmsNormPlugin : public testing::TestWithParam<pjrt::PluginCandidate> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Plugins, RmsNormPlugin, testing::ValuesIn(pjrt::KnownCpuPlugins()), [](const auto& plugin) {
-  std::string name = plugin.param.name;
-  for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(Plugins, RmsNormPlugin, testing::ValuesIn(pjrt::KnownCpuPlugins()),
+                         [](const auto& plugin) {
+                           std::string name = plugin.param.name;
+                           for (char& c : name)
+                             c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+                           return name;
+                         });
 
-// Tolerance: a share of the tensor's largest magnitude. f32: sums in another order. bf16: one rounding, or two where a value
-// lies near the middle of two; sums over rows of rounded values stay below that.
-void ExpectNear(const HostTensor& got, const RefTensor& want, double f32_tolerance, const std::string& what) {
+// Tolerance: a share of the tensor's largest magnitude. f32: sums in another order. bf16: one
+// rounding, or two where a value lies near the middle of two; sums over rows of rounded values stay
+// below that.
+void ExpectNear(const HostTensor& got, const RefTensor& want, double f32_tolerance,
+                const std::string& what) {
   ASSERT_EQ(got.type(), want.type) << what;
   double largest = 0, worst_error = -1;
   int64_t worst = 0;
   for (int64_t i = 0; i < got.num_elements(); ++i) {
-    const double expected = want.data[static_cast<size_t>(i)], error = std::fabs(got.Get(i) - expected);
+    const double expected = want.data[static_cast<size_t>(i)],
+                 error = std::fabs(got.Get(i) - expected);
     largest = std::max(largest, std::fabs(expected));
     if (!(error <= worst_error)) worst = i, worst_error = error;
   }
   const double tolerance = got.dtype() == DType::kBF16 ? 1.0 / 128 : f32_tolerance;
-  EXPECT_LE(worst_error, tolerance * largest) << what << ": element " << worst << " is " << got.Get(worst) << ", expected "
-                                              << want.data[static_cast<size_t>(worst)];
+  EXPECT_LE(worst_error, tolerance * largest)
+      << what << ": element " << worst << " is " << got.Get(worst) << ", expected "
+      << want.data[static_cast<size_t>(worst)];
 }
 
 constexpr const char* kResults[] = {"y", "loss", "dx", "dscale"};
@@ -80,14 +89,18 @@ TEST_P(RmsNormPlugin, BothLoweringsEqualTheInterpreter) {
         for (size_t i = 0; i < want.size(); ++i) {
           // The loss of bf16 sums products with y, which may be rounded the other way.
           const double tolerance = dtype == DType::kBF16 && i == 1 ? 2e-2 : 1e-5;
-          ExpectNear(got[i], want[i], tolerance, fmt::format("{} {} kernels={}", program.inputs[0].type.ToString(), kResults[i], use_kernels));
+          ExpectNear(got[i], want[i], tolerance,
+                     fmt::format("{} {} kernels={}", program.inputs[0].type.ToString(), kResults[i],
+                                 use_kernels));
         }
       }
     }
   }
 }
 
-bool SameBits(const HostTensor& a, const HostTensor& b) { return std::ranges::equal(a.bytes(), b.bytes()); }
+bool SameBits(const HostTensor& a, const HostTensor& b) {
+  return std::ranges::equal(a.bytes(), b.bytes());
+}
 
 TEST_P(RmsNormPlugin, RowsOnEightDevicesEqualOneDevice) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
@@ -98,7 +111,8 @@ TEST_P(RmsNormPlugin, RowsOnEightDevicesEqualOneDevice) {
     for (const bool use_kernels : {false, true}) {
       const auto got = Run(eight.graph, eight.inputs, use_kernels);
       for (size_t i = 0; i < want.size(); ++i) {
-        ExpectNear(got[i], RefTensor::FromHost(want[i]), dtype == DType::kBF16 && i == 1 ? 2e-2 : 1e-5,
+        ExpectNear(got[i], RefTensor::FromHost(want[i]),
+                   dtype == DType::kBF16 && i == 1 ? 2e-2 : 1e-5,
                    fmt::format("{} {} kernels={}", type.ToString(), kResults[i], use_kernels));
       }
       if (!use_kernels) continue;
@@ -110,9 +124,11 @@ TEST_P(RmsNormPlugin, RowsOnEightDevicesEqualOneDevice) {
 
 TEST_P(RmsNormPlugin, RowsCutAlongSomeAxesOnlyEqualOneDevice) {
   const TensorType type{DType::kF32, {8, 96}};
-  NormProgram one(type), some(type, {.sharding = Sharding{{{"data"}, {}}}}, Mesh({{"data", 4}, {"tensor", 2}}));
+  NormProgram one(type),
+      some(type, {.sharding = Sharding{{{"data"}, {}}}}, Mesh({{"data", 4}, {"tensor", 2}}));
   const auto want = Run(one.graph, one.inputs, true), got = Run(some.graph, some.inputs, true);
-  for (size_t i = 0; i < want.size(); ++i) ExpectNear(got[i], RefTensor::FromHost(want[i]), 1e-5, kResults[i]);
+  for (size_t i = 0; i < want.size(); ++i)
+    ExpectNear(got[i], RefTensor::FromHost(want[i]), 1e-5, kResults[i]);
   EXPECT_TRUE(SameBits(got[0], want[0]));
   EXPECT_TRUE(SameBits(got[2], want[2]));
 }
@@ -122,7 +138,8 @@ TEST_P(RmsNormPlugin, ACutWidthIsLeftToTheCompiler) {
   const TensorType type{DType::kF32, {8, 96}}, scale_type{DType::kF32, {96}};
   Graph graph("cut", mesh);
   const Sharding both{{{"data"}, {"tensor"}}};
-  const Value x = graph.Parameter("x", type, both), scale = graph.Parameter("scale", scale_type, Sharding{{{"tensor"}}});
+  const Value x = graph.Parameter("x", type, both),
+              scale = graph.Parameter("scale", scale_type, Sharding{{{"tensor"}}});
   const Value y = RmsNorm(x, scale, kEps);
   graph.Result("y", y, both);
   graph.Result("dx", Grad(ReduceSum(Mul(y, y * y), {0, 1}), {x})[0], both);
@@ -133,15 +150,20 @@ TEST_P(RmsNormPlugin, ACutWidthIsLeftToTheCompiler) {
   ExpectNear(got[1], want[1], 1e-5, "dx");
 }
 
-// x = x + tanh(norm(x; scale[l])) over layers, rematerialised, on eight devices: the kernel in loops, forward and backward.
+// x = x + tanh(norm(x; scale[l])) over layers, rematerialised, on eight devices: the kernel in
+// loops, forward and backward.
 TEST_P(RmsNormPlugin, RunsInAScanWithRematerialisationOnEightDevices) {
   constexpr int64_t kLayers = 3;
   const TensorType type{DType::kF32, {8, 10, 32}}, scales_type{DType::kF32, {kLayers, 32}};
   const Sharding rows{{{"data", "fsdp"}, {}, {}}};
   Graph graph("scan", Mesh({{"data", 2}, {"fsdp", 4}}));
   const Value x = graph.Parameter("x", type, rows), scales = graph.Parameter("scales", scales_type);
-  const auto layer = [&](Values in) { return Values{in[0] + Tanh(RmsNorm(in[0], in[1], kEps, {.sharding = rows}))}; };
-  const Value y = graph::Scan({x}, {scales}, [&](Values carry, Values xs) { return graph::ScanStep{graph::Remat({carry[0], xs[0]}, layer), {}}; }).carry[0];
+  const auto layer = [&](Values in) {
+    return Values{in[0] + Tanh(RmsNorm(in[0], in[1], kEps, {.sharding = rows}))};
+  };
+  const Value y = graph::Scan({x}, {scales}, [&](Values carry, Values xs) {
+                    return graph::ScanStep{graph::Remat({carry[0], xs[0]}, layer), {}};
+                  }).carry[0];
   const Values grads = Grad(ReduceSum(graph::Square(y), {0, 1, 2}), {x, scales});
   graph.Result("y", y, rows);
   graph.Result("dx", grads[0], rows);
@@ -150,13 +172,15 @@ TEST_P(RmsNormPlugin, RunsInAScanWithRematerialisationOnEightDevices) {
   const auto want = Interpret(graph, inputs, {.round = false});
   for (const bool use_kernels : {false, true}) {
     const auto got = Run(graph, inputs, use_kernels);
-    for (size_t i = 0; i < want.size(); ++i) ExpectNear(got[i], want[i], 1e-5, fmt::format("result {} kernels={}", i, use_kernels));
+    for (size_t i = 0; i < want.size(); ++i)
+      ExpectNear(got[i], want[i], 1e-5, fmt::format("result {} kernels={}", i, use_kernels));
   }
 }
 
 int64_t NumDifferent(const HostTensor& got, const RefTensor& want) {
   int64_t count = 0;
-  for (int64_t i = 0; i < got.num_elements(); ++i) count += got.Get(i) != want.data[static_cast<size_t>(i)] ? 1 : 0;
+  for (int64_t i = 0; i < got.num_elements(); ++i)
+    count += got.Get(i) != want.data[static_cast<size_t>(i)] ? 1 : 0;
   return count;
 }
 
@@ -165,7 +189,8 @@ TEST_P(RmsNormPlugin, TwoRoundingsAreKeptByTheCompiler) {
   NormProgram twice(type, {.rounding = NormRounding::kTwice}), once(type);
   const auto want = Interpret(twice.graph, twice.inputs);
   const auto got = Run(twice.graph, twice.inputs, false);
-  EXPECT_LE(NumDifferent(got[0], want[0]), 3);  // of 320: a value as near to the middle of two as f32 can tell
+  EXPECT_LE(NumDifferent(got[0], want[0]),
+            3);  // of 320: a value as near to the middle of two as f32 can tell
   EXPECT_GE(NumDifferent(got[0], Interpret(once.graph, once.inputs)[0]), 50);
   // Backward, roundings between ops are the compiler's to drop: up to three of 2^-8.
   ExpectNear(got[2], want[2], 2e-2, "dx");

@@ -17,8 +17,9 @@ struct Kept {
   std::shared_ptr<const void> keeper;
 };
 
-// Releases `keeper` when `event` fires. Takes over the event. Nothing waits here: a zero-copy buffer's event fires only
-// when the buffer dies, so waiting for it while the buffer lives would last for ever.
+// Releases `keeper` when `event` fires. Takes over the event. Nothing waits here: a zero-copy
+// buffer's event fires only when the buffer dies, so waiting for it while the buffer lives would
+// last for ever.
 Status KeepUntil(const PJRT_Api* api, PJRT_Event* event, std::shared_ptr<const void> keeper) {
   if (event == nullptr) return {};
   auto args = MakeArgs<PJRT_Event_OnReady_Args>();
@@ -39,12 +40,14 @@ struct Upload {
   PJRT_Event* done;
 };
 
-Result<Upload> StartUpload(Client& client, const TensorType& type, std::span<const std::byte> bytes, int64_t device,
-                           PJRT_HostBufferSemantics semantics) {
+Result<Upload> StartUpload(Client& client, const TensorType& type, std::span<const std::byte> bytes,
+                           int64_t device, PJRT_HostBufferSemantics semantics) {
   if (static_cast<int64_t>(bytes.size()) != type.size_bytes()) {
-    return InvalidArgumentError("upload of {}: found {} bytes, expected {}", type.ToString(), bytes.size(), type.size_bytes());
+    return InvalidArgumentError("upload of {}: found {} bytes, expected {}", type.ToString(),
+                                bytes.size(), type.size_bytes());
   }
-  CHECK(device >= 0 && device < client.num_devices(), "device {} of {}", device, client.num_devices());
+  CHECK(device >= 0 && device < client.num_devices(), "device {} of {}", device,
+        client.num_devices());
   auto args = MakeArgs<PJRT_Client_BufferFromHostBuffer_Args>();
   args.client = client.handle();
   args.data = bytes.data();
@@ -73,7 +76,8 @@ const std::byte* ContiguousBlock(const HostTensor& whole, const Dims& offsets, c
 
 }  // namespace
 
-Buffer::Buffer(const PJRT_Api* api, PJRT_Buffer* handle, std::shared_ptr<const TensorType> type, int64_t device)
+Buffer::Buffer(const PJRT_Api* api, PJRT_Buffer* handle, std::shared_ptr<const TensorType> type,
+               int64_t device)
     : api_(api), handle_(handle), type_(std::move(type)), device_(device) {}
 
 Buffer::Buffer(Buffer&& other) noexcept
@@ -101,17 +105,20 @@ void Buffer::Reset() {
   (void)Call<&PJRT_Api::PJRT_Buffer_Destroy>(api_, args);
 }
 
-Result<Buffer> Buffer::FromHost(Client& client, std::shared_ptr<const TensorType> type, std::span<const std::byte> bytes,
-                                int64_t device) {
-  const Upload upload = TRY(StartUpload(client, *type, bytes, device, PJRT_HostBufferSemantics_kImmutableOnlyDuringCall));
+Result<Buffer> Buffer::FromHost(Client& client, std::shared_ptr<const TensorType> type,
+                                std::span<const std::byte> bytes, int64_t device) {
+  const Upload upload = TRY(
+      StartUpload(client, *type, bytes, device, PJRT_HostBufferSemantics_kImmutableOnlyDuringCall));
   Buffer buffer(client.api(), upload.buffer, std::move(type), device);
   TRY(AwaitEvent(client.api(), upload.done));
   return buffer;
 }
 
 Result<Buffer> Buffer::FromHostZeroCopy(Client& client, std::shared_ptr<const TensorType> type,
-                                        std::span<const std::byte> bytes, std::shared_ptr<const void> keeper, int64_t device) {
-  const Upload upload = TRY(StartUpload(client, *type, bytes, device, PJRT_HostBufferSemantics_kImmutableZeroCopy));
+                                        std::span<const std::byte> bytes,
+                                        std::shared_ptr<const void> keeper, int64_t device) {
+  const Upload upload =
+      TRY(StartUpload(client, *type, bytes, device, PJRT_HostBufferSemantics_kImmutableZeroCopy));
   Buffer buffer(client.api(), upload.buffer, std::move(type), device);
   TRY(KeepUntil(client.api(), upload.done, std::move(keeper)));
   const Result<void*> address = buffer.UnsafePointer();
@@ -129,7 +136,8 @@ bool Buffer::IsDeleted() const {
 namespace {
 
 Status DeletedError(const char* what) {
-  return FailedPreconditionError("{}: the buffer is deleted: it was donated to a program, deleted or moved from", what);
+  return FailedPreconditionError(
+      "{}: the buffer is deleted: it was donated to a program, deleted or moved from", what);
 }
 
 }  // namespace
@@ -145,8 +153,8 @@ Status Buffer::Wait() const {
 Result<PJRT_Event*> Buffer::StartToHost(std::span<std::byte> target) const {
   if (handle_ == nullptr) return DeletedError("ToHost");
   if (static_cast<int64_t>(target.size()) != type_->size_bytes()) {
-    return InvalidArgumentError("ToHost of {}: the target has {} bytes, expected {}", type_->ToString(), target.size(),
-                                type_->size_bytes());
+    return InvalidArgumentError("ToHost of {}: the target has {} bytes, expected {}",
+                                type_->ToString(), target.size(), type_->size_bytes());
   }
   // Without an explicit layout the device's own, perhaps transposed, comes back.
   const size_t rank = type_->shape.dims().size();
@@ -166,14 +174,17 @@ Result<PJRT_Event*> Buffer::StartToHost(std::span<std::byte> target) const {
   return args.event;
 }
 
-Status Buffer::ToHost(std::span<std::byte> target) const { return AwaitEvent(api_, TRY(StartToHost(target))); }
+Status Buffer::ToHost(std::span<std::byte> target) const {
+  return AwaitEvent(api_, TRY(StartToHost(target)));
+}
 
 Status Buffer::CopyRawToHost(int64_t offset, std::span<std::byte> target) const {
   if (handle_ == nullptr) return DeletedError("CopyRawToHost");
   const int64_t size = type_->size_bytes();
   const auto count = static_cast<int64_t>(target.size());
   if (offset < 0 || offset > size || count > size - offset) {
-    return OutOfRangeError("CopyRawToHost of {}: bytes [{}, {}) reach beyond its {}", type_->ToString(), offset, offset + count, size);
+    return OutOfRangeError("CopyRawToHost of {}: bytes [{}, {}) reach beyond its {}",
+                           type_->ToString(), offset, offset + count, size);
   }
   if (count == 0) return {};
   auto args = MakeArgs<PJRT_Buffer_CopyRawToHost_Args>();
@@ -187,7 +198,8 @@ Status Buffer::CopyRawToHost(int64_t offset, std::span<std::byte> target) const 
 
 Result<Buffer> Buffer::CopyToDevice(Client& client, int64_t device) const {
   if (handle_ == nullptr) return DeletedError("CopyToDevice");
-  CHECK(device >= 0 && device < client.num_devices(), "device {} of {}", device, client.num_devices());
+  CHECK(device >= 0 && device < client.num_devices(), "device {} of {}", device,
+        client.num_devices());
   auto args = MakeArgs<PJRT_Buffer_CopyToDevice_Args>();
   args.buffer = handle_;
   args.dst_device = client.device_handle(device);
@@ -226,7 +238,8 @@ ChunkedUpload& ChunkedUpload::operator=(ChunkedUpload&& other) noexcept {
 void ChunkedUpload::Reset() {
   if (manager_ == nullptr) return;
   if (!Complete()) {
-    constexpr std::string_view kMessage = "the upload of this buffer was abandoned before all bytes were written";
+    constexpr std::string_view kMessage =
+        "the upload of this buffer was abandoned before all bytes were written";
     auto fail = MakeArgs<PJRT_AsyncHostToDeviceTransferManager_SetBufferError_Args>();
     fail.transfer_manager = manager_;
     fail.error_code = PJRT_Error_Code_ABORTED;
@@ -240,7 +253,8 @@ void ChunkedUpload::Reset() {
 }
 
 Result<ChunkedUpload> ChunkedUpload::Start(Client& client, TensorType type, int64_t device) {
-  CHECK(device >= 0 && device < client.num_devices(), "device {} of {}", device, client.num_devices());
+  CHECK(device >= 0 && device < client.num_devices(), "device {} of {}", device,
+        client.num_devices());
   const PJRT_Api* api = client.api();
   auto memory = MakeArgs<PJRT_Device_DefaultMemory_Args>();
   memory.device = client.device_handle(device);
@@ -262,23 +276,28 @@ Result<ChunkedUpload> ChunkedUpload::Start(Client& client, TensorType type, int6
   auto retrieve = MakeArgs<PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer_Args>();
   retrieve.transfer_manager = args.transfer_manager;
   TRY(Call<&PJRT_Api::PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer>(api, retrieve));
-  upload.buffer_ = Buffer(api, retrieve.buffer_out, std::make_shared<const TensorType>(std::move(type)), device);
+  upload.buffer_ =
+      Buffer(api, retrieve.buffer_out, std::make_shared<const TensorType>(std::move(type)), device);
   return upload;
 }
 
 Result<Buffer> ChunkedUpload::TakeBuffer() {
-  if (std::exchange(taken_, true)) return FailedPreconditionError("the buffer of this upload was taken already");
+  if (std::exchange(taken_, true))
+    return FailedPreconditionError("the buffer of this upload was taken already");
   return std::move(buffer_);
 }
 
-Status ChunkedUpload::Write(int64_t offset, std::span<const std::byte> chunk, std::shared_ptr<const void> keeper) {
+Status ChunkedUpload::Write(int64_t offset, std::span<const std::byte> chunk,
+                            std::shared_ptr<const void> keeper) {
   const auto count = static_cast<int64_t>(chunk.size());
   if (offset < 0 || offset > size_bytes_ || count > size_bytes_ - offset) {
-    return OutOfRangeError("chunk of {} bytes at offset {} reaches beyond the buffer's {} bytes", count, offset, size_bytes_);
+    return OutOfRangeError("chunk of {} bytes at offset {} reaches beyond the buffer's {} bytes",
+                           count, offset, size_bytes_);
   }
   if (written_bytes_ + count > size_bytes_) {
-    return OutOfRangeError("chunk of {} bytes at offset {}: {} of {} bytes were written before, so ranges overlap", count, offset,
-                           written_bytes_, size_bytes_);
+    return OutOfRangeError(
+        "chunk of {} bytes at offset {}: {} of {} bytes were written before, so ranges overlap",
+        count, offset, written_bytes_, size_bytes_);
   }
   auto args = MakeArgs<PJRT_AsyncHostToDeviceTransferManager_TransferData_Args>();
   args.transfer_manager = manager_;
@@ -291,7 +310,8 @@ Status ChunkedUpload::Write(int64_t offset, std::span<const std::byte> chunk, st
   return KeepUntil(api_, args.done_with_h2d_transfer, std::move(keeper));
 }
 
-Result<std::shared_ptr<const ArrayLayout>> ArrayLayout::Create(TensorType type, Mesh mesh, Sharding sharding,
+Result<std::shared_ptr<const ArrayLayout>> ArrayLayout::Create(TensorType type, Mesh mesh,
+                                                               Sharding sharding,
                                                                std::vector<int64_t> devices) {
   TRY(ValidateSharding(mesh, type.shape, sharding));
   const int64_t count = mesh.num_devices();
@@ -299,10 +319,12 @@ Result<std::shared_ptr<const ArrayLayout>> ArrayLayout::Create(TensorType type, 
     for (int64_t i = 0; i < count; ++i) devices.push_back(i);
   }
   if (static_cast<int64_t>(devices.size()) != count) {
-    return InvalidArgumentError("{} devices were given for the mesh ({}), which has {}", devices.size(), mesh.ToString(), count);
+    return InvalidArgumentError("{} devices were given for the mesh ({}), which has {}",
+                                devices.size(), mesh.ToString(), count);
   }
   auto layout = std::make_shared<ArrayLayout>();
-  layout->local = std::make_shared<const TensorType>(TensorType{type.dtype, LocalShape(mesh, type.shape, sharding)});
+  layout->local = std::make_shared<const TensorType>(
+      TensorType{type.dtype, LocalShape(mesh, type.shape, sharding)});
   layout->type = std::move(type);
   layout->mesh = std::move(mesh);
   layout->sharding = std::move(sharding);
@@ -328,61 +350,76 @@ std::string ArrayLayout::ToString() const {
   return fmt::format("{} as {} on ({})", type.ToString(), sharding.ToString(), mesh.ToString());
 }
 
-Result<ShardedArray> ShardedArray::FromBuffers(std::shared_ptr<const ArrayLayout> layout, std::vector<Buffer> buffers) {
+Result<ShardedArray> ShardedArray::FromBuffers(std::shared_ptr<const ArrayLayout> layout,
+                                               std::vector<Buffer> buffers) {
   if (buffers.size() != layout->devices.size()) {
-    return InvalidArgumentError("{} buffers for {}, expected {}", buffers.size(), layout->ToString(), layout->devices.size());
+    return InvalidArgumentError("{} buffers for {}, expected {}", buffers.size(),
+                                layout->ToString(), layout->devices.size());
   }
   for (size_t i = 0; i < buffers.size(); ++i) {
     if (buffers[i].handle() == nullptr) return DeletedError("FromBuffers");
     if (buffers[i].type() != *layout->local || buffers[i].device() != layout->devices[i]) {
-      return InvalidArgumentError("buffer {} of {} is {} on device {}, expected {} on device {}", i, layout->ToString(),
-                                  buffers[i].type().ToString(), buffers[i].device(), layout->local->ToString(), layout->devices[i]);
+      return InvalidArgumentError("buffer {} of {} is {} on device {}, expected {} on device {}", i,
+                                  layout->ToString(), buffers[i].type().ToString(),
+                                  buffers[i].device(), layout->local->ToString(),
+                                  layout->devices[i]);
     }
   }
   return ShardedArray(std::move(layout), std::move(buffers));
 }
 
-Result<ShardedArray> ShardedArray::FromHost(Client& client, const HostTensor& tensor, const Mesh& mesh, const Sharding& sharding) {
+Result<ShardedArray> ShardedArray::FromHost(Client& client, const HostTensor& tensor,
+                                            const Mesh& mesh, const Sharding& sharding) {
   return FromHost(client, tensor, TRY(ArrayLayout::Create(tensor.type(), mesh, sharding)));
 }
 
-Result<ShardedArray> ShardedArray::FromHost(Client& client, const HostTensor& tensor, std::shared_ptr<const ArrayLayout> layout) {
+Result<ShardedArray> ShardedArray::FromHost(Client& client, const HostTensor& tensor,
+                                            std::shared_ptr<const ArrayLayout> layout) {
   if (tensor.type() != layout->type) {
-    return InvalidArgumentError("found host tensor {}, expected {}", tensor.type().ToString(), layout->type.ToString());
+    return InvalidArgumentError("found host tensor {}, expected {}", tensor.type().ToString(),
+                                layout->type.ToString());
   }
   std::vector<Buffer> buffers;
   for (size_t i = 0; i < layout->devices.size(); ++i) {
-    const Dims offsets = ShardOffsets(layout->mesh, layout->type.shape, layout->sharding, static_cast<int64_t>(i));
+    const Dims offsets =
+        ShardOffsets(layout->mesh, layout->type.shape, layout->sharding, static_cast<int64_t>(i));
     const Shape& shape = layout->local->shape;
     if (layout->devices[i] < 0 || layout->devices[i] >= client.num_devices()) {
-      return FailedPreconditionError("{} needs device {}, the client has {}", layout->ToString(), layout->devices[i],
-                                     client.num_devices());
+      return FailedPreconditionError("{} needs device {}, the client has {}", layout->ToString(),
+                                     layout->devices[i], client.num_devices());
     }
     if (const std::byte* block = ContiguousBlock(tensor, offsets, shape)) {
       const std::span bytes(block, static_cast<size_t>(layout->local->size_bytes()));
       buffers.push_back(TRY(Buffer::FromHost(client, layout->local, bytes, layout->devices[i])));
     } else {
       const HostTensor copy = CopyBlock(tensor, offsets, shape);
-      buffers.push_back(TRY(Buffer::FromHost(client, layout->local, copy.bytes(), layout->devices[i])));
+      buffers.push_back(
+          TRY(Buffer::FromHost(client, layout->local, copy.bytes(), layout->devices[i])));
     }
   }
   return ShardedArray(std::move(layout), std::move(buffers));
 }
 
-Result<ShardedArray> ShardedArray::FromBlocks(Client& client, std::shared_ptr<const ArrayLayout> layout, const BlockFn& block) {
-  // Positions by block, so that a replicated block is fetched once and its memory is freed before the next.
+Result<ShardedArray> ShardedArray::FromBlocks(Client& client,
+                                              std::shared_ptr<const ArrayLayout> layout,
+                                              const BlockFn& block) {
+  // Positions by block, so that a replicated block is fetched once and its memory is freed before
+  // the next.
   std::map<Dims, std::vector<size_t>> positions;
   for (size_t i = 0; i < layout->devices.size(); ++i) {
-    positions[ShardOffsets(layout->mesh, layout->type.shape, layout->sharding, static_cast<int64_t>(i))].push_back(i);
+    positions[ShardOffsets(layout->mesh, layout->type.shape, layout->sharding,
+                           static_cast<int64_t>(i))]
+        .push_back(i);
   }
   std::vector<Buffer> buffers(layout->devices.size());
   for (const auto& [offsets, holders] : positions) {
     const HostTensor bytes = TRY(block(offsets, layout->local->shape));
     if (bytes.type() != *layout->local) {
-      return InvalidArgumentError("block of {}: found {}, expected {}", layout->ToString(), bytes.type().ToString(),
-                                  layout->local->ToString());
+      return InvalidArgumentError("block of {}: found {}, expected {}", layout->ToString(),
+                                  bytes.type().ToString(), layout->local->ToString());
     }
-    for (const size_t i : holders) buffers[i] = TRY(Buffer::FromHost(client, layout->local, bytes.bytes(), layout->devices[i]));
+    for (const size_t i : holders)
+      buffers[i] = TRY(Buffer::FromHost(client, layout->local, bytes.bytes(), layout->devices[i]));
   }
   return ShardedArray(std::move(layout), std::move(buffers));
 }
@@ -407,7 +444,8 @@ Result<HostTensor> ShardedArray::ToHost() const {
     TRY(shard(0).ToHost(whole.bytes()));
     return whole;
   }
-  // All copies are started before the first is awaited. After an error the rest must still finish: they write to `blocks`.
+  // All copies are started before the first is awaited. After an error the rest must still finish:
+  // they write to `blocks`.
   std::vector<HostTensor> blocks;
   std::vector<PJRT_Event*> events;
   Status first;
@@ -424,7 +462,8 @@ Result<HostTensor> ShardedArray::ToHost() const {
     if (first.ok()) first = status;
   }
   TRY(Status(first));
-  for (size_t k = 0; k < distinct.size(); ++k) PasteBlock(blocks[k], shard_offsets(distinct[k]), whole);
+  for (size_t k = 0; k < distinct.size(); ++k)
+    PasteBlock(blocks[k], shard_offsets(distinct[k]), whole);
   return whole;
 }
 
@@ -434,7 +473,8 @@ Status ShardedArray::Wait() const {
 }
 
 bool ShardedArray::IsDeleted() const {
-  return buffers_.empty() || std::ranges::any_of(buffers_, [](const Buffer& b) { return b.IsDeleted(); });
+  return buffers_.empty() ||
+         std::ranges::any_of(buffers_, [](const Buffer& b) { return b.IsDeleted(); });
 }
 
 void ShardedArray::Delete() {

@@ -1,4 +1,5 @@
-// Arrays on devices: Buffer is one device's block, ShardedArray a global tensor cut over a mesh. PJRT knows only buffers.
+// Arrays on devices: Buffer is one device's block, ShardedArray a global tensor cut over a mesh.
+// PJRT knows only buffers.
 #pragma once
 
 #include <cstddef>
@@ -18,25 +19,29 @@ namespace ulmus::pjrt {
 
 class Client;
 
-// A dense row-major array on one device. Move-only; must not outlive its client. Used by one thread at a time.
-// Operations may return before the bytes are there; whatever reads the buffer waits for them.
+// A dense row-major array on one device. Move-only; must not outlive its client. Used by one thread
+// at a time. Operations may return before the bytes are there; whatever reads the buffer waits for
+// them.
 class Buffer {
  public:
   Buffer() = default;  // as if deleted
   // Takes ownership of `handle`.
-  Buffer(const PJRT_Api* api, PJRT_Buffer* handle, std::shared_ptr<const TensorType> type, int64_t device);
+  Buffer(const PJRT_Api* api, PJRT_Buffer* handle, std::shared_ptr<const TensorType> type,
+         int64_t device);
   Buffer(Buffer&& other) noexcept;
   Buffer& operator=(Buffer&& other) noexcept;
   ~Buffer() { Reset(); }
 
   // Copies `bytes`, which may be reused on return. `device` is an index into Client::devices().
-  static Result<Buffer> FromHost(Client& client, std::shared_ptr<const TensorType> type, std::span<const std::byte> bytes,
-                                 int64_t device);
-  // Uses the host memory itself when its address is a multiple of kHostAlignment (64) and the plugin can; otherwise
-  // copies: ViewsHostMemory() says which. `keeper` owns the memory and is released, on a thread of the plugin, when the
-  // device no longer needs it. The memory must not change before. kInvalidArgument if the sizes differ.
+  static Result<Buffer> FromHost(Client& client, std::shared_ptr<const TensorType> type,
+                                 std::span<const std::byte> bytes, int64_t device);
+  // Uses the host memory itself when its address is a multiple of kHostAlignment (64) and the
+  // plugin can; otherwise copies: ViewsHostMemory() says which. `keeper` owns the memory and is
+  // released, on a thread of the plugin, when the device no longer needs it. The memory must not
+  // change before. kInvalidArgument if the sizes differ.
   static Result<Buffer> FromHostZeroCopy(Client& client, std::shared_ptr<const TensorType> type,
-                                         std::span<const std::byte> bytes, std::shared_ptr<const void> keeper, int64_t device);
+                                         std::span<const std::byte> bytes,
+                                         std::shared_ptr<const void> keeper, int64_t device);
 
   const TensorType& type() const { return *type_; }
   int64_t device() const { return device_; }
@@ -51,10 +56,12 @@ class Buffer {
 
   // Row-major bytes. `target` must have type().size_bytes().
   Status ToHost(std::span<std::byte> target) const;
-  // Bytes [offset, offset + target.size()) as they lie in the device's memory. kOutOfRange beyond the end.
+  // Bytes [offset, offset + target.size()) as they lie in the device's memory. kOutOfRange beyond
+  // the end.
   Status CopyRawToHost(int64_t offset, std::span<std::byte> target) const;
   Result<Buffer> CopyToDevice(Client& client, int64_t device) const;
-  // Address of the device memory. The buffer must be ready, and stay alive while the address is in use.
+  // Address of the device memory. The buffer must be ready, and stay alive while the address is in
+  // use.
   Result<void*> UnsafePointer() const;
   // True if the buffer is the host memory it was made from.
   bool ViewsHostMemory() const { return views_host_memory_; }
@@ -73,8 +80,9 @@ class Buffer {
   bool views_host_memory_ = false;
 };
 
-// Fills a buffer in pieces, so that a large tensor need not be in host memory as a whole. The buffer may be given to a
-// program before its bytes have arrived: the program waits. Destroying an unfinished upload fails the programs that wait.
+// Fills a buffer in pieces, so that a large tensor need not be in host memory as a whole. The
+// buffer may be given to a program before its bytes have arrived: the program waits. Destroying an
+// unfinished upload fails the programs that wait.
 class ChunkedUpload {
  public:
   static Result<ChunkedUpload> Start(Client& client, TensorType type, int64_t device);
@@ -84,9 +92,11 @@ class ChunkedUpload {
 
   // The buffer being filled. May be taken once.
   Result<Buffer> TakeBuffer();
-  // Sends `chunk` to the byte range that starts at `offset` and returns at once; `keeper` owns the chunk's memory and is
-  // released when it has been read. Ranges must not overlap; together they must cover the buffer. kOutOfRange past the end.
-  Status Write(int64_t offset, std::span<const std::byte> chunk, std::shared_ptr<const void> keeper);
+  // Sends `chunk` to the byte range that starts at `offset` and returns at once; `keeper` owns the
+  // chunk's memory and is released when it has been read. Ranges must not overlap; together they
+  // must cover the buffer. kOutOfRange past the end.
+  Status Write(int64_t offset, std::span<const std::byte> chunk,
+               std::shared_ptr<const void> keeper);
   bool Complete() const { return written_bytes_ == size_bytes_; }
 
  private:
@@ -101,8 +111,8 @@ class ChunkedUpload {
   int64_t written_bytes_ = 0;
 };
 
-// How a global tensor lies on devices. Immutable and shared by all arrays that lie the same way, so that comparing two
-// layouts is mostly comparing two pointers.
+// How a global tensor lies on devices. Immutable and shared by all arrays that lie the same way, so
+// that comparing two layouts is mostly comparing two pointers.
 struct ArrayLayout {
   TensorType type;  // global
   Mesh mesh;
@@ -111,7 +121,8 @@ struct ArrayLayout {
   std::shared_ptr<const TensorType> local;
 
   // kInvalidArgument if the sharding does not fit the shape. `devices` empty means 0, 1, 2, ...
-  static Result<std::shared_ptr<const ArrayLayout>> Create(TensorType type, Mesh mesh, Sharding sharding,
+  static Result<std::shared_ptr<const ArrayLayout>> Create(TensorType type, Mesh mesh,
+                                                           Sharding sharding,
                                                            std::vector<int64_t> devices = {});
   // True if both put the same elements on the same devices, whatever the axes are called.
   bool Equivalent(const ArrayLayout& other) const;
@@ -122,15 +133,20 @@ struct ArrayLayout {
 class ShardedArray {
  public:
   ShardedArray() = default;
-  // Buffer i is mesh position i. kInvalidArgument if their number, types or devices do not fit the layout.
-  static Result<ShardedArray> FromBuffers(std::shared_ptr<const ArrayLayout> layout, std::vector<Buffer> buffers);
+  // Buffer i is mesh position i. kInvalidArgument if their number, types or devices do not fit the
+  // layout.
+  static Result<ShardedArray> FromBuffers(std::shared_ptr<const ArrayLayout> layout,
+                                          std::vector<Buffer> buffers);
   // Cuts and copies `tensor` to the first devices of the client (or those the layout names).
-  static Result<ShardedArray> FromHost(Client& client, const HostTensor& tensor, const Mesh& mesh, const Sharding& sharding);
-  static Result<ShardedArray> FromHost(Client& client, const HostTensor& tensor, std::shared_ptr<const ArrayLayout> layout);
-  // Builds the array from blocks: `block(offsets, shape)` gives the bytes of one block; blocks that several devices hold
-  // are asked for once.
+  static Result<ShardedArray> FromHost(Client& client, const HostTensor& tensor, const Mesh& mesh,
+                                       const Sharding& sharding);
+  static Result<ShardedArray> FromHost(Client& client, const HostTensor& tensor,
+                                       std::shared_ptr<const ArrayLayout> layout);
+  // Builds the array from blocks: `block(offsets, shape)` gives the bytes of one block; blocks that
+  // several devices hold are asked for once.
   using BlockFn = std::function<Result<HostTensor>(const Dims& offsets, const Shape& shape)>;
-  static Result<ShardedArray> FromBlocks(Client& client, std::shared_ptr<const ArrayLayout> layout, const BlockFn& block);
+  static Result<ShardedArray> FromBlocks(Client& client, std::shared_ptr<const ArrayLayout> layout,
+                                         const BlockFn& block);
 
   const TensorType& type() const { return layout_->type; }
   const Mesh& mesh() const { return layout_->mesh; }
@@ -145,7 +161,8 @@ class ShardedArray {
   // The shards that together hold every element once, in mesh order.
   std::vector<int64_t> DistinctShards() const;
 
-  // The whole tensor; blocks that several devices hold are read once. Waits for the program that makes it.
+  // The whole tensor; blocks that several devices hold are read once. Waits for the program that
+  // makes it.
   Result<HostTensor> ToHost() const;
   Status Wait() const;
   // True if any buffer is gone: donated, deleted, moved from.

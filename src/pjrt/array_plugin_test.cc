@@ -21,7 +21,9 @@ using testing::HasSubstr;
 class ArrayTest : public EachCpuPlugin {};
 INSTANTIATE_TEST_SUITE_P(Plugins, ArrayTest, testing::ValuesIn(KnownCpuPlugins()), PluginTestName);
 
-std::shared_ptr<const TensorType> Type(DType dtype, Shape shape) { return std::make_shared<const TensorType>(TensorType{dtype, std::move(shape)}); }
+std::shared_ptr<const TensorType> Type(DType dtype, Shape shape) {
+  return std::make_shared<const TensorType>(TensorType{dtype, std::move(shape)});
+}
 
 HostTensor Numbered(const TensorType& type) {
   HostTensor t(type);
@@ -30,7 +32,8 @@ HostTensor Numbered(const TensorType& type) {
 }
 
 bool SameBytes(const HostTensor& a, const HostTensor& b) {
-  return a.type() == b.type() && std::memcmp(a.bytes().data(), b.bytes().data(), a.bytes().size()) == 0;
+  return a.type() == b.type() &&
+         std::memcmp(a.bytes().data(), b.bytes().data(), a.bytes().size()) == 0;
 }
 
 TEST_P(ArrayTest, EveryDTypeSurvivesARoundTrip) {
@@ -38,7 +41,8 @@ TEST_P(ArrayTest, EveryDTypeSurvivesARoundTrip) {
   for (const DType dtype : kAllDTypes) {
     for (const Shape& shape : {Shape{}, Shape{3, 5}, Shape{0, 4}}) {
       const HostTensor in = Numbered({dtype, shape});
-      const auto array = ShardedArray::FromHost(client, in, Mesh(), Sharding::Replicated(shape.rank()));
+      const auto array =
+          ShardedArray::FromHost(client, in, Mesh(), Sharding::Replicated(shape.rank()));
       ASSERT_TRUE(array.ok()) << array.status().ToString();
       const auto out = array->ToHost();
       ASSERT_TRUE(out.ok()) << out.status().ToString();
@@ -52,7 +56,11 @@ TEST_P(ArrayTest, ShardsAreTheBlocksOfTheTensorAndAssembleToIt) {
   const Mesh mesh({{"data", 2}, {"fsdp", 2}, {"tensor", 2}});
   const HostTensor in = Numbered({DType::kF32, {8, 6, 4}});
   const Sharding shardings[] = {
-      {{{}, {}, {}}}, {{{"data"}, {}, {}}}, {{{"data", "fsdp"}, {}, {"tensor"}}}, {{{}, {"tensor"}, {}}}, {{{"tensor", "data"}, {"fsdp"}, {}}},
+      {{{}, {}, {}}},
+      {{{"data"}, {}, {}}},
+      {{{"data", "fsdp"}, {}, {"tensor"}}},
+      {{{}, {"tensor"}, {}}},
+      {{{"tensor", "data"}, {"fsdp"}, {}}},
   };
   for (const Sharding& sharding : shardings) {
     const auto array = ShardedArray::FromHost(client, in, mesh, sharding);
@@ -61,7 +69,8 @@ TEST_P(ArrayTest, ShardsAreTheBlocksOfTheTensorAndAssembleToIt) {
     for (int64_t i = 0; i < 8; ++i) {
       HostTensor shard(array->local_type());
       ASSERT_TRUE(array->shard(i).ToHost(shard.bytes()).ok());
-      EXPECT_TRUE(SameBytes(shard, CopyBlock(in, ShardOffsets(mesh, in.shape(), sharding, i), array->local_type().shape)))
+      EXPECT_TRUE(SameBytes(shard, CopyBlock(in, ShardOffsets(mesh, in.shape(), sharding, i),
+                                             array->local_type().shape)))
           << sharding.ToString() << " shard " << i;
     }
     EXPECT_TRUE(SameBytes(*array->ToHost(), in)) << sharding.ToString();
@@ -77,16 +86,18 @@ TEST_P(ArrayTest, BlocksThatSeveralDevicesHoldAreAskedForOnce) {
   const HostTensor in = Numbered({DType::kF32, {8, 6}});
   const auto layout = ArrayLayout::Create(in.type(), mesh, {{{}, {"tensor"}}});
   int calls = 0;
-  const auto array = ShardedArray::FromBlocks(client, *layout, [&](const Dims& offsets, const Shape& shape) -> Result<HostTensor> {
-    ++calls;
-    return CopyBlock(in, offsets, shape);
-  });
+  const auto array = ShardedArray::FromBlocks(
+      client, *layout, [&](const Dims& offsets, const Shape& shape) -> Result<HostTensor> {
+        ++calls;
+        return CopyBlock(in, offsets, shape);
+      });
   ASSERT_TRUE(array.ok()) << array.status().ToString();
   EXPECT_EQ(calls, 2);
   EXPECT_TRUE(SameBytes(*array->ToHost(), in));
-  const auto failing = ShardedArray::FromBlocks(client, *layout, [](const Dims&, const Shape&) -> Result<HostTensor> {
-    return DataLossError("checksum differs");
-  });
+  const auto failing = ShardedArray::FromBlocks(
+      client, *layout, [](const Dims&, const Shape&) -> Result<HostTensor> {
+        return DataLossError("checksum differs");
+      });
   EXPECT_EQ(failing.status().code(), StatusCode::kDataLoss);
 }
 
@@ -94,7 +105,8 @@ TEST_P(ArrayTest, MisfitsAreErrors) {
   Client& client = SharedClientOrDie(1);
   const HostTensor in = Numbered({DType::kF32, {8, 6}});
   const Mesh mesh({{"data", 4}});
-  EXPECT_EQ(ShardedArray::FromHost(client, in, mesh, {{{}, {"data"}}}).status().code(), StatusCode::kInvalidArgument);  // 6 % 4
+  EXPECT_EQ(ShardedArray::FromHost(client, in, mesh, {{{}, {"data"}}}).status().code(),
+            StatusCode::kInvalidArgument);  // 6 % 4
   const auto too_few = ShardedArray::FromHost(client, in, mesh, {{{"data"}, {}}});
   EXPECT_EQ(too_few.status().code(), StatusCode::kFailedPrecondition);
   EXPECT_THAT(too_few.status().message(), HasSubstr("needs device 1, the client has 1"));
@@ -112,7 +124,8 @@ TEST_P(ArrayTest, ZeroCopyViewsAlignedMemoryAndHoldsItsKeeperUntilTheBufferDies)
     return std::shared_ptr<const void>(memory, [&](const void*) { released = true; });
   };
   const auto wait_for_release = [&] {
-    for (int i = 0; i < 2000 && !released; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    for (int i = 0; i < 2000 && !released; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return released.load();
   };
   {
@@ -140,7 +153,8 @@ TEST_P(ArrayTest, DonatingAZeroCopyBufferLeavesTheHostMemoryAlone) {
   const auto executable = client.Compile(Counter(4096));
   ASSERT_TRUE(executable.ok()) << executable.status().ToString();
   const auto host = std::make_shared<HostTensor>(TensorType{DType::kF32, {4096}});
-  auto buffer = Buffer::FromHostZeroCopy(client, (*executable)->argument_layout(0)->local, host->bytes(), host, 0);
+  auto buffer = Buffer::FromHostZeroCopy(client, (*executable)->argument_layout(0)->local,
+                                         host->bytes(), host, 0);
   ASSERT_TRUE(buffer.ok()) << buffer.status().ToString();
   std::vector<Buffer> buffers;
   buffers.push_back(std::move(*buffer));
@@ -169,11 +183,14 @@ TEST_P(ArrayTest, ChunkedUploadFeedsAProgramThatStartedBefore) {
   Result<std::vector<ShardedArray>> results = UnknownError("not run");
   std::thread run([&] { results = (*executable)->Execute(args); });
   const auto host = std::make_shared<HostTensor>(layout->type);
-  for (int64_t i = 0; i < host->num_elements(); ++i) host->values<float>()[static_cast<size_t>(i)] = static_cast<float>(i);
+  for (int64_t i = 0; i < host->num_elements(); ++i)
+    host->values<float>()[static_cast<size_t>(i)] = static_cast<float>(i);
   const int64_t quarter = layout->type.size_bytes() / 4;
   for (const int64_t part : {2, 0, 3, 1}) {
     EXPECT_FALSE(upload->Complete());
-    const auto bytes = std::span(host->bytes()).subspan(static_cast<size_t>(part * quarter), static_cast<size_t>(quarter));
+    const auto bytes =
+        std::span(host->bytes())
+            .subspan(static_cast<size_t>(part * quarter), static_cast<size_t>(quarter));
     EXPECT_TRUE(upload->Write(part * quarter, bytes, host).ok());
   }
   EXPECT_TRUE(upload->Complete());
@@ -181,7 +198,8 @@ TEST_P(ArrayTest, ChunkedUploadFeedsAProgramThatStartedBefore) {
   ASSERT_TRUE(results.ok()) << results.status().ToString();
   const auto out = results->front().ToHost();
   ASSERT_TRUE(out.ok()) << out.status().ToString();
-  for (int64_t i = 0; i < out->num_elements(); i += 997) EXPECT_EQ(out->Get(i), static_cast<double>(i + 1));
+  for (int64_t i = 0; i < out->num_elements(); i += 997)
+    EXPECT_EQ(out->Get(i), static_cast<double>(i + 1));
   EXPECT_EQ(upload->Write(0, host->bytes(), host).code(), StatusCode::kOutOfRange);
 }
 
@@ -209,9 +227,11 @@ TEST_P(ArrayTest, RawCopiesGiveSlicesAndRefuseToLeaveTheBuffer) {
   ASSERT_TRUE(array.ok());
   HostTensor out(TensorType{DType::kI32, {3}});
   EXPECT_TRUE(array->shard(0).CopyRawToHost(40, out.bytes()).ok());
-  EXPECT_THAT(std::vector<int32_t>(out.values<int32_t>().begin(), out.values<int32_t>().end()), ElementsAre(10, 11, 12));
+  EXPECT_THAT(std::vector<int32_t>(out.values<int32_t>().begin(), out.values<int32_t>().end()),
+              ElementsAre(10, 11, 12));
   for (const int64_t offset : {int64_t{-4}, int64_t{192}, int64_t{1} << 60}) {
-    EXPECT_EQ(array->shard(0).CopyRawToHost(offset, out.bytes()).code(), StatusCode::kOutOfRange) << offset;
+    EXPECT_EQ(array->shard(0).CopyRawToHost(offset, out.bytes()).code(), StatusCode::kOutOfRange)
+        << offset;
   }
 }
 
@@ -237,8 +257,10 @@ TEST_P(ArrayTest, CopiesBetweenDevicesAndDeletion) {
 // A result whose device layout is not row-major still comes back row-major.
 TEST_P(ArrayTest, TransposedResultsComeBackRowMajor) {
   Client& client = SharedClientOrDie(1);
-  // API 0.81 accepts the layout attribute but hands the transposed bytes out as row-major. We never ask for layouts.
-  if (client.plugin().api_version() < std::pair(0, 100)) GTEST_SKIP() << "the plugin mislabels results with a layout of their own";
+  // API 0.81 accepts the layout attribute but hands the transposed bytes out as row-major. We never
+  // ask for layouts.
+  if (client.plugin().api_version() < std::pair(0, 100))
+    GTEST_SKIP() << "the plugin mislabels results with a layout of their own";
   const TensorType in_type{DType::kF32, {2, 3}}, out_type{DType::kF32, {3, 2}};
   const Program program{.name = "transpose",
                         .text = R"(module @transpose {
@@ -253,7 +275,8 @@ TEST_P(ArrayTest, TransposedResultsComeBackRowMajor) {
                         .custom_calls = {}};
   const auto executable = client.Compile(program);
   ASSERT_TRUE(executable.ok()) << executable.status().ToString();
-  auto x = ShardedArray::FromHost(client, Floats({2, 3}, {0, 1, 2, 3, 4, 5}), Mesh(), Sharding::Replicated(2));
+  auto x = ShardedArray::FromHost(client, Floats({2, 3}, {0, 1, 2, 3, 4, 5}), Mesh(),
+                                  Sharding::Replicated(2));
   ShardedArray* const args[] = {&*x};
   const auto results = (*executable)->Execute(args);
   ASSERT_TRUE(results.ok()) << results.status().ToString();
@@ -264,9 +287,12 @@ TEST(ArrayLayout, EqualPlacementUnderOtherAxisNamesIsEquivalent) {
   const TensorType type{DType::kF32, {8, 6}};
   const Mesh five({{"data", 1}, {"fsdp", 4}, {"tensor", 1}});
   const Mesh one({{"x", 4}});
-  const auto layout = [&](const Mesh& mesh, Sharding sharding) { return *ArrayLayout::Create(type, mesh, std::move(sharding)); };
+  const auto layout = [&](const Mesh& mesh, Sharding sharding) {
+    return *ArrayLayout::Create(type, mesh, std::move(sharding));
+  };
   EXPECT_TRUE(layout(five, {{{"fsdp"}, {}}})->Equivalent(*layout(one, {{{"x"}, {}}})));
-  EXPECT_TRUE(layout(five, {{{"data", "fsdp"}, {"tensor"}}})->Equivalent(*layout(one, {{{"x"}, {}}})));
+  EXPECT_TRUE(
+      layout(five, {{{"data", "fsdp"}, {"tensor"}}})->Equivalent(*layout(one, {{{"x"}, {}}})));
   EXPECT_FALSE(layout(five, {{{"fsdp"}, {}}})->Equivalent(*layout(one, {{{}, {}}})));
   const Mesh square({{"a", 2}, {"b", 2}});
   EXPECT_FALSE(layout(square, {{{"a", "b"}, {}}})->Equivalent(*layout(square, {{{"b", "a"}, {}}})));

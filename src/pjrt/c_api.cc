@@ -16,8 +16,9 @@ Status TakeError(const PJRT_Api* api, PJRT_Error* error) {
   code.error = error;
   // Failing to read a code is itself an error object; one unknown code is all a caller can use.
   PJRT_Error* second = api->PJRT_Error_GetCode(&code);
-  Status status = MakeStatus(second == nullptr ? EnumAsInt(code.code) : static_cast<int>(StatusCode::kUnknown),
-                             std::string_view(message.message, message.message_size));
+  Status status =
+      MakeStatus(second == nullptr ? EnumAsInt(code.code) : static_cast<int>(StatusCode::kUnknown),
+                 std::string_view(message.message, message.message_size));
   for (PJRT_Error* done : {error, second}) {
     if (done == nullptr) continue;
     auto destroy = MakeArgs<PJRT_Error_Destroy_Args>();
@@ -34,8 +35,10 @@ Status MissingFunction(const PJRT_Api* api, std::string_view signature) {
     name = signature.substr(at + kPrefix.size());
     name = name.substr(0, name.find_first_of(";,]) "));
   }
-  return UnimplementedError("the plugin (PJRT API {}.{}, table of {} bytes) has no {}; install a newer plugin",
-                            api->pjrt_api_version.major_version, api->pjrt_api_version.minor_version, api->struct_size, name);
+  return UnimplementedError(
+      "the plugin (PJRT API {}.{}, table of {} bytes) has no {}; install a newer plugin",
+      api->pjrt_api_version.major_version, api->pjrt_api_version.minor_version, api->struct_size,
+      name);
 }
 
 void DestroyEvent(const PJRT_Api* api, PJRT_Event* event) {
@@ -69,10 +72,12 @@ struct TypePair {
   PJRT_Buffer_Type type;
 };
 constexpr TypePair kTypes[] = {
-    {DType::kBool, PJRT_Buffer_Type_PRED}, {DType::kI8, PJRT_Buffer_Type_S8},   {DType::kI16, PJRT_Buffer_Type_S16},
-    {DType::kI32, PJRT_Buffer_Type_S32},   {DType::kI64, PJRT_Buffer_Type_S64}, {DType::kU8, PJRT_Buffer_Type_U8},
-    {DType::kU16, PJRT_Buffer_Type_U16},   {DType::kU32, PJRT_Buffer_Type_U32}, {DType::kU64, PJRT_Buffer_Type_U64},
-    {DType::kF16, PJRT_Buffer_Type_F16},   {DType::kBF16, PJRT_Buffer_Type_BF16}, {DType::kF32, PJRT_Buffer_Type_F32},
+    {DType::kBool, PJRT_Buffer_Type_PRED}, {DType::kI8, PJRT_Buffer_Type_S8},
+    {DType::kI16, PJRT_Buffer_Type_S16},   {DType::kI32, PJRT_Buffer_Type_S32},
+    {DType::kI64, PJRT_Buffer_Type_S64},   {DType::kU8, PJRT_Buffer_Type_U8},
+    {DType::kU16, PJRT_Buffer_Type_U16},   {DType::kU32, PJRT_Buffer_Type_U32},
+    {DType::kU64, PJRT_Buffer_Type_U64},   {DType::kF16, PJRT_Buffer_Type_F16},
+    {DType::kBF16, PJRT_Buffer_Type_BF16}, {DType::kF32, PJRT_Buffer_Type_F32},
     {DType::kF64, PJRT_Buffer_Type_F64},
 };
 

@@ -1,4 +1,5 @@
-// How this module calls the PJRT C API. For its .cc files only: everybody else sees the classes around it.
+// How this module calls the PJRT C API. For its .cc files only: everybody else sees the classes
+// around it.
 #pragma once
 
 #include <pjrt_c_api.h>
@@ -16,7 +17,8 @@
 
 namespace ulmus::pjrt {
 
-// A zeroed argument struct of the size our header knows. Newer plugins never write past struct_size.
+// A zeroed argument struct of the size our header knows. Newer plugins never write past
+// struct_size.
 template <class Args>
 Args MakeArgs() {
   Args args;
@@ -25,7 +27,8 @@ Args MakeArgs() {
   return args;
 }
 
-// The number in an enumeration that a plugin wrote: it may be newer than our header's list, so not a value of it.
+// The number in an enumeration that a plugin wrote: it may be newer than our header's list, so not
+// a value of it.
 template <class Enum>
 int EnumAsInt(const Enum& value) {
   static_assert(sizeof(Enum) == sizeof(int));
@@ -37,22 +40,28 @@ int EnumAsInt(const Enum& value) {
 // Takes and destroys `error`; null is ok. The message is cleaned (errors.h).
 Status TakeError(const PJRT_Api* api, PJRT_Error* error);
 
-// True when the plugin's table is long enough to hold the function: plugins older than our header have a shorter one.
+// True when the plugin's table is long enough to hold the function: plugins older than our header
+// have a shorter one.
 template <class Member>
-bool Has(const PJRT_Api* api, Member PJRT_Api::*function) {
-  const auto offset = static_cast<size_t>(reinterpret_cast<const char*>(&(api->*function)) - reinterpret_cast<const char*>(api));
+bool Has(const PJRT_Api* api, Member PJRT_Api::* function) {
+  const auto offset = static_cast<size_t>(reinterpret_cast<const char*>(&(api->*function)) -
+                                          reinterpret_cast<const char*>(api));
   return offset + sizeof(void*) <= api->struct_size && api->*function != nullptr;
 }
 
-// kUnimplemented: "the plugin (PJRT API 0.40) has no PJRT_X; ...". `signature` is the caller's __PRETTY_FUNCTION__.
+// kUnimplemented: "the plugin (PJRT API 0.40) has no PJRT_X; ...". `signature` is the caller's
+// __PRETTY_FUNCTION__.
 Status MissingFunction(const PJRT_Api* api, std::string_view signature);
 
-// Call<&PJRT_Api::PJRT_Client_Create>(api, args): checks that the plugin has the function, calls it, converts the error.
+// Call<&PJRT_Api::PJRT_Client_Create>(api, args): checks that the plugin has the function, calls
+// it, converts the error.
 template <auto Function, class Args>
 Status Call(const PJRT_Api* api, Args& args) {
-  if (!Has(api, Function)) [[unlikely]] return MissingFunction(api, __PRETTY_FUNCTION__);
+  if (!Has(api, Function)) [[unlikely]]
+    return MissingFunction(api, __PRETTY_FUNCTION__);
   PJRT_Error* error = (api->*Function)(&args);
-  if (error == nullptr) [[likely]] return {};
+  if (error == nullptr) [[likely]]
+    return {};
   return TakeError(api, error);
 }
 
@@ -70,8 +79,9 @@ std::string BufferTypeName(int type);
 // Views into `options`, which must outlive the result.
 std::vector<PJRT_NamedValue> NamedValues(const std::map<std::string, OptionValue>& options);
 
-// The extension that registers FFI handlers. Its header is not shipped: this is the layout that plugins of PJRT API
-// 0.81 to 0.117 check for (52 significant bytes; no api_version field, which older headers had).
+// The extension that registers FFI handlers. Its header is not shipped: this is the layout that
+// plugins of PJRT API 0.81 to 0.117 check for (52 significant bytes; no api_version field, which
+// older headers had).
 inline constexpr int kFfiExtensionType = 5;
 struct FfiRegisterHandlerArgs {
   size_t struct_size;

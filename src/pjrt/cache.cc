@@ -84,10 +84,11 @@ Result<std::string> ReadBounded(const std::string& path, int64_t max_bytes) {
     if (errno == ENOENT) return NotFoundError("{}", path);
     return UnavailableError("{}", Errno());
   }
-  struct stat info {};
+  struct stat info{};
   if (fstat(file.fd(), &info) != 0) return UnavailableError("{}", Errno());
   if (!S_ISREG(info.st_mode)) return DataLossError("not a regular file");
-  if (info.st_size > max_bytes) return DataLossError("{} bytes, more than the limit of {}", info.st_size, max_bytes);
+  if (info.st_size > max_bytes)
+    return DataLossError("{} bytes, more than the limit of {}", info.st_size, max_bytes);
   std::string bytes(static_cast<size_t>(info.st_size), '\0');
   const int64_t read = ReadFully(file.fd(), bytes.data(), info.st_size);
   if (read < 0) return UnavailableError("{}", Errno());
@@ -95,10 +96,12 @@ Result<std::string> ReadBounded(const std::string& path, int64_t max_bytes) {
   return bytes;
 }
 
-// Readers see the old file or the whole new one. Not synced: after a power cut an entry may be damaged, which Load detects.
+// Readers see the old file or the whole new one. Not synced: after a power cut an entry may be
+// damaged, which Load detects.
 Status WriteAtomically(const std::string& path, std::string_view head, std::string_view body) {
   static std::atomic<uint64_t> counter{0};
-  const std::string temporary = fmt::format("{}.{}.{}{}", path, getpid(), counter++, kTemporarySuffix);
+  const std::string temporary =
+      fmt::format("{}.{}.{}{}", path, getpid(), counter++, kTemporarySuffix);
   Status status;
   {
     const File file(temporary, O_WRONLY | O_CREAT | O_EXCL);
@@ -106,7 +109,8 @@ Status WriteAtomically(const std::string& path, std::string_view head, std::stri
     status = WriteFully(file.fd(), head);
     if (status.ok()) status = WriteFully(file.fd(), body);
   }
-  if (status.ok() && std::rename(temporary.c_str(), path.c_str()) != 0) status = UnavailableError("{}", Errno());
+  if (status.ok() && std::rename(temporary.c_str(), path.c_str()) != 0)
+    status = UnavailableError("{}", Errno());
   if (!status.ok()) unlink(temporary.c_str());
   return status;
 }
@@ -132,8 +136,10 @@ std::string Env(const char* name) {
 }  // namespace
 
 std::string DefaultCacheDirectory() {
-  if (const std::string xdg = Env("XDG_CACHE_HOME"); !xdg.empty()) return xdg + "/ulmus/executables";
-  if (const std::string home = Env("HOME"); !home.empty()) return home + "/.cache/ulmus/executables";
+  if (const std::string xdg = Env("XDG_CACHE_HOME"); !xdg.empty())
+    return xdg + "/ulmus/executables";
+  if (const std::string home = Env("HOME"); !home.empty())
+    return home + "/.cache/ulmus/executables";
   return "";
 }
 
@@ -164,8 +170,8 @@ std::string CpuDescription() {
   std::string description;
   std::ifstream in("/proc/cpuinfo");
   for (std::string line; std::getline(in, line) && !line.empty();) {
-    for (const char* field : {"vendor_id", "cpu family", "model\t", "model name", "stepping", "flags", "CPU implementer", "CPU part",
-                              "CPU variant", "Features"}) {
+    for (const char* field : {"vendor_id", "cpu family", "model\t", "model name", "stepping",
+                              "flags", "CPU implementer", "CPU part", "CPU variant", "Features"}) {
       if (line.starts_with(field)) description += line + "\n";
     }
   }
@@ -222,7 +228,8 @@ void CompilationCache::Reject(const std::string& key, std::string_view reason) {
   const std::string path = EntryPath(key);
   std::error_code error;
   fs::remove_all(path, error);
-  Log(fmt::format("{} is not usable: {}; {}, compiling again", path, reason, error ? "it cannot be deleted" : "deleted"));
+  Log(fmt::format("{} is not usable: {}; {}, compiling again", path, reason,
+                  error ? "it cannot be deleted" : "deleted"));
 }
 
 void CompilationCache::Bypass(std::string_view name, std::string_view reason) const {
@@ -232,15 +239,20 @@ void CompilationCache::Bypass(std::string_view name, std::string_view reason) co
 void CompilationCache::Store(const std::string& key, std::string_view payload) {
   if (options_.directory.empty()) return;
   if (static_cast<int64_t>(payload.size()) > options_.max_bytes) {
-    return Log(fmt::format("an executable of {} bytes is larger than the cache's limit of {}; not stored", payload.size(),
-                           options_.max_bytes));
+    return Log(
+        fmt::format("an executable of {} bytes is larger than the cache's limit of {}; not stored",
+                    payload.size(), options_.max_bytes));
   }
   std::error_code error;
   fs::create_directories(options_.directory, error);
-  if (error) return Log(fmt::format("folder {} cannot be made ({}); not stored", options_.directory, error.message()));
+  if (error)
+    return Log(fmt::format("folder {} cannot be made ({}); not stored", options_.directory,
+                           error.message()));
   const std::string entry = EncodeCacheEntry(key, payload);
   const Status written = WriteAtomically(EntryPath(key), entry, "");
-  if (!written.ok()) return Log(fmt::format("{} cannot be written ({}); not stored", EntryPath(key), written.message()));
+  if (!written.ok())
+    return Log(
+        fmt::format("{} cannot be written ({}); not stored", EntryPath(key), written.message()));
   Evict();
 }
 
@@ -254,12 +266,14 @@ void CompilationCache::Evict() {
   int64_t total = 0;
   std::error_code error;
   const auto now = fs::file_time_type::clock::now();
-  for (fs::directory_iterator it(options_.directory, error), end; !error && it != end; it.increment(error)) {
+  for (fs::directory_iterator it(options_.directory, error), end; !error && it != end;
+       it.increment(error)) {
     std::error_code ignored;  // another process may delete files while we look
     const std::string name = it->path().filename();
     const auto used = it->last_write_time(ignored);
     if (ignored) continue;
-    if (name.ends_with(kTemporarySuffix) && now - used > kTemporaryLifetime) fs::remove(it->path(), ignored);
+    if (name.ends_with(kTemporarySuffix) && now - used > kTemporaryLifetime)
+      fs::remove(it->path(), ignored);
     if (!name.ends_with(kEntrySuffix)) continue;
     const auto size = static_cast<int64_t>(it->file_size(ignored));
     if (ignored) continue;
@@ -276,11 +290,13 @@ void CompilationCache::Evict() {
 }
 
 Result<std::string> CompilationCache::PluginHash(const std::string& path) {
-  struct stat info {};
+  struct stat info{};
   if (stat(path.c_str(), &info) != 0) return NotFoundError("{}: {}", path, Errno());
-  // Change time too: unpacked wheels may carry the same, constant modification time in every version.
-  const std::string identity = fmt::format("ulmus plugin hash 1\n{}\n{} {}.{:09} {}.{:09} {}\n", path, info.st_size, info.st_mtim.tv_sec,
-                                           info.st_mtim.tv_nsec, info.st_ctim.tv_sec, info.st_ctim.tv_nsec, info.st_ino);
+  // Change time too: unpacked wheels may carry the same, constant modification time in every
+  // version.
+  const std::string identity = fmt::format(
+      "ulmus plugin hash 1\n{}\n{} {}.{:09} {}.{:09} {}\n", path, info.st_size, info.st_mtim.tv_sec,
+      info.st_mtim.tv_nsec, info.st_ctim.tv_sec, info.st_ctim.tv_nsec, info.st_ino);
   if (options_.directory.empty()) return HashFile(path);
   const std::string folder = options_.directory + "/plugins";
   const std::string record = fmt::format("{}/{}", folder, Sha256Hex(path));

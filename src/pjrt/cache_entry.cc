@@ -13,13 +13,15 @@ constexpr size_t kVersionAt = 8, kReservedAt = 12, kKeyAt = 16, kSizeAt = 48, kC
 template <class T>
 std::string LittleEndian(T value) {
   std::string bytes;
-  for (size_t i = 0; i < sizeof(T); ++i) bytes += static_cast<char>(static_cast<uint64_t>(value) >> (8 * i) & 0xff);
+  for (size_t i = 0; i < sizeof(T); ++i)
+    bytes += static_cast<char>(static_cast<uint64_t>(value) >> (8 * i) & 0xff);
   return bytes;
 }
 
 uint64_t ReadLittleEndian(std::string_view bytes, size_t at, size_t size) {
   uint64_t value = 0;
-  for (size_t i = 0; i < size; ++i) value |= static_cast<uint64_t>(static_cast<unsigned char>(bytes[at + i])) << (8 * i);
+  for (size_t i = 0; i < size; ++i)
+    value |= static_cast<uint64_t>(static_cast<unsigned char>(bytes[at + i])) << (8 * i);
   return value;
 }
 
@@ -56,18 +58,26 @@ std::string EncodeCacheEntry(const std::string& key, std::string_view payload) {
 }
 
 Result<std::string_view> DecodeCacheEntry(const std::string& key, std::string_view entry) {
-  if (entry.size() < kCacheHeaderBytes) return DataLossError("{} bytes, shorter than the header of {}", entry.size(), kCacheHeaderBytes);
-  if (!entry.starts_with(kCacheMagic)) return DataLossError("not a cache entry (it does not start with {})", kCacheMagic);
+  if (entry.size() < kCacheHeaderBytes)
+    return DataLossError("{} bytes, shorter than the header of {}", entry.size(),
+                         kCacheHeaderBytes);
+  if (!entry.starts_with(kCacheMagic))
+    return DataLossError("not a cache entry (it does not start with {})", kCacheMagic);
   const uint64_t version = ReadLittleEndian(entry, kVersionAt, sizeof(uint32_t));
-  if (version != kCacheFormatVersion) return DataLossError("format version {}, expected {}", version, kCacheFormatVersion);
-  if (ReadLittleEndian(entry, kReservedAt, sizeof(uint32_t)) != 0) return DataLossError("reserved bytes are not zero");
-  if (entry.substr(kKeyAt, kKeyBytes) != KeyBytes(key)) return DataLossError("belongs to another key");
+  if (version != kCacheFormatVersion)
+    return DataLossError("format version {}, expected {}", version, kCacheFormatVersion);
+  if (ReadLittleEndian(entry, kReservedAt, sizeof(uint32_t)) != 0)
+    return DataLossError("reserved bytes are not zero");
+  if (entry.substr(kKeyAt, kKeyBytes) != KeyBytes(key))
+    return DataLossError("belongs to another key");
   const uint64_t size = ReadLittleEndian(entry, kSizeAt, sizeof(uint64_t));
   const std::string_view payload = entry.substr(kCacheHeaderBytes);
-  if (size != payload.size()) return DataLossError("payload of {} bytes, the header says {}", payload.size(), size);
+  if (size != payload.size())
+    return DataLossError("payload of {} bytes, the header says {}", payload.size(), size);
   const uint64_t checksum = ReadLittleEndian(entry, kChecksumAt, sizeof(uint64_t));
   const uint64_t found = Xxh3(payload);
-  if (found != checksum) return DataLossError("checksum {:016x}, the header says {:016x}", found, checksum);
+  if (found != checksum)
+    return DataLossError("checksum {:016x}, the header says {:016x}", found, checksum);
   return payload;
 }
 

@@ -18,8 +18,9 @@ inline constexpr size_t kCacheHeaderBytes = 64;
 // `key` is 64 lower-case hexadecimal digits (CHECK).
 std::string EncodeCacheEntry(const std::string& key, std::string_view payload);
 
-// The payload, a view into `entry`. kDataLoss for anything but an intact entry of this version under this key; the message
-// says what is wrong. Reads nothing outside `entry` and allocates nothing that depends on its contents.
+// The payload, a view into `entry`. kDataLoss for anything but an intact entry of this version
+// under this key; the message says what is wrong. Reads nothing outside `entry` and allocates
+// nothing that depends on its contents.
 Result<std::string_view> DecodeCacheEntry(const std::string& key, std::string_view entry);
 
 }  // namespace ulmus::pjrt

@@ -1,5 +1,5 @@
-// Fuzzes the parser of cache entries. The first byte chooses whether the rest stands alone or follows a valid header, so
-// that the fuzzer reaches the checks behind the magic and the key.
+// Fuzzes the parser of cache entries. The first byte chooses whether the rest stands alone or
+// follows a valid header, so that the fuzzer reaches the checks behind the magic and the key.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -23,6 +23,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   const auto payload = DecodeCacheEntry(key, entry);
   // Accepted bytes are exactly what the encoder writes: nothing is ignored.
-  if (payload.ok()) CHECK(EncodeCacheEntry(key, *payload) == entry, "accepted an entry that we would not write");
+  if (payload.ok())
+    CHECK(EncodeCacheEntry(key, *payload) == entry, "accepted an entry that we would not write");
   return 0;
 }

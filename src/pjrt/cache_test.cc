@@ -36,14 +36,18 @@ class CacheTest : public testing::Test {
   }
   void TearDown() override { fs::remove_all(directory_); }
   CompilationCache Make(int64_t max_bytes = 1 << 20) {
-    return CompilationCache({.directory = directory_, .max_bytes = max_bytes, .log = [this](std::string_view line) { log_.emplace_back(line); }});
+    return CompilationCache({.directory = directory_,
+                             .max_bytes = max_bytes,
+                             .log = [this](std::string_view line) { log_.emplace_back(line); }});
   }
   std::string Path(const std::string& key) const { return directory_ + "/" + key + ".executable"; }
   static std::string Read(const std::string& path) {
     std::ifstream in(path, std::ios::binary);
     return {std::istreambuf_iterator<char>(in), {}};
   }
-  static void Write(const std::string& path, std::string_view bytes) { std::ofstream(path, std::ios::binary) << bytes; }
+  static void Write(const std::string& path, std::string_view bytes) {
+    std::ofstream(path, std::ios::binary) << bytes;
+  }
 
   std::string directory_;
   std::vector<std::string> log_;
@@ -129,7 +133,9 @@ TEST_F(CacheTest, LeastRecentlyUsedEntriesGoFirst) {
   const std::string keys[] = {std::string(64, '1'), std::string(64, '2'), std::string(64, '3')};
   cache.Store(keys[0], payload);
   cache.Store(keys[1], payload);
-  const auto hours_ago = [](int h) { return fs::file_time_type::clock::now() - std::chrono::hours(h); };
+  const auto hours_ago = [](int h) {
+    return fs::file_time_type::clock::now() - std::chrono::hours(h);
+  };
   fs::last_write_time(Path(keys[0]), hours_ago(3));
   fs::last_write_time(Path(keys[1]), hours_ago(2));
   EXPECT_TRUE(cache.Load(keys[0]).has_value());  // used now: 1 is the older one
@@ -181,7 +187,8 @@ TEST_F(CacheTest, PluginHashIsKeptUntilTheFileChanges) {
   CompilationCache cache = Make();
   const std::string plugin = testing::TempDir() + "hashed_plugin.so";
   Write(plugin, "abc");
-  const std::string abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";  // FIPS 180-2, example 1
+  const std::string abc =
+      "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";  // FIPS 180-2, example 1
   EXPECT_EQ(*cache.PluginHash(plugin), abc);
   ASSERT_EQ(std::distance(fs::directory_iterator(directory_ + "/plugins"), {}), 1);
   const std::string record = fs::directory_iterator(directory_ + "/plugins")->path();
@@ -249,8 +256,10 @@ TEST(CacheEntry, IsWhatTheDocumentationShows) {
   const std::string key = CacheKey(parts);
   EXPECT_EQ(key, "0fd4b06ce51222910275df705c845a510d586e3333faf1ed2c965b66bb217f0f");
   std::string hex;
-  for (const char c : EncodeCacheEntry(key, "xla")) hex += fmt::format("{:02x}", static_cast<unsigned char>(c));
-  EXPECT_EQ(hex, "554c4d55534558450100000000000000" + key + "030000000000000066dd685676bf15d8" + "786c61");
+  for (const char c : EncodeCacheEntry(key, "xla"))
+    hex += fmt::format("{:02x}", static_cast<unsigned char>(c));
+  EXPECT_EQ(hex, "554c4d55534558450100000000000000" + key + "030000000000000066dd685676bf15d8" +
+                     "786c61");
 }
 
 TEST(CacheKey, MachineAndEnvironmentAreDescribed) {

@@ -14,9 +14,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double SecondsSince(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double SecondsSince(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
-Result<PJRT_Client*> CreateHandle(const Plugin& plugin, const std::map<std::string, OptionValue>& options) {
+Result<PJRT_Client*> CreateHandle(const Plugin& plugin,
+                                  const std::map<std::string, OptionValue>& options) {
   const std::vector<PJRT_NamedValue> values = NamedValues(options);
   auto args = MakeArgs<PJRT_Client_Create_Args>();
   args.create_options = values.data();
@@ -26,48 +29,56 @@ Result<PJRT_Client*> CreateHandle(const Plugin& plugin, const std::map<std::stri
 }
 
 // Devices of the partitions, as indices into the client's list.
-Result<std::vector<int64_t>> PartitionDevices(const Client& client, const Program& program, const CompileOptions& options) {
+Result<std::vector<int64_t>> PartitionDevices(const Client& client, const Program& program,
+                                              const CompileOptions& options) {
   const int64_t wanted = program.mesh.num_devices();
   std::vector<int64_t> devices = options.devices;
   if (devices.empty()) {
     if (wanted > client.num_devices()) {
-      return FailedPreconditionError("program {}: the mesh ({}) needs {} devices, the client has {}; create the client with more "
-                                     "devices or use a smaller mesh",
-                                     program.name, program.mesh.ToString(), wanted, client.num_devices());
+      return FailedPreconditionError(
+          "program {}: the mesh ({}) needs {} devices, the client has {}; create the client with "
+          "more "
+          "devices or use a smaller mesh",
+          program.name, program.mesh.ToString(), wanted, client.num_devices());
     }
     for (int64_t i = 0; i < wanted; ++i) devices.push_back(i);
   }
   if (static_cast<int64_t>(devices.size()) != wanted) {
-    return InvalidArgumentError("program {}: CompileOptions::devices names {} devices, the mesh ({}) needs {}", program.name,
-                                devices.size(), program.mesh.ToString(), wanted);
+    return InvalidArgumentError(
+        "program {}: CompileOptions::devices names {} devices, the mesh ({}) needs {}",
+        program.name, devices.size(), program.mesh.ToString(), wanted);
   }
   for (const int64_t device : devices) {
     if (device < 0 || device >= client.num_devices() || std::ranges::count(devices, device) != 1) {
-      return InvalidArgumentError("program {}: CompileOptions::devices is {}; expected different numbers from 0 to {}", program.name,
-                                  fmt::join(devices, ","), client.num_devices() - 1);
+      return InvalidArgumentError(
+          "program {}: CompileOptions::devices is {}; expected different numbers from 0 to {}",
+          program.name, fmt::join(devices, ","), client.num_devices() - 1);
     }
   }
   return devices;
 }
 
 // The plugin would say the same, but only after parsing, and not who forgot what.
-Result<std::map<std::string, int64_t>> CustomCallVersions(const Plugin& plugin, const Program& program) {
+Result<std::map<std::string, int64_t>> CustomCallVersions(const Plugin& plugin,
+                                                          const Program& program) {
   std::map<std::string, int64_t> versions;
   if (program.custom_calls.empty()) return versions;
   const std::map<std::string, int64_t> registered = plugin.custom_calls();
   for (const std::string& target : program.custom_calls) {
     const auto it = registered.find(target);
     if (it == registered.end()) {
-      return FailedPreconditionError("program {}: it calls '{}', but no handler of that name is registered with {}; call "
-                                     "RegisterCustomCalls before compiling",
-                                     program.name, target, plugin.path());
+      return FailedPreconditionError(
+          "program {}: it calls '{}', but no handler of that name is registered with {}; call "
+          "RegisterCustomCalls before compiling",
+          program.name, target, plugin.path());
     }
     versions[target] = it->second;
   }
   return versions;
 }
 
-Result<PJRT_LoadedExecutable*> CompileHandle(const Client& client, const Program& program, const std::string& options) {
+Result<PJRT_LoadedExecutable*> CompileHandle(const Client& client, const Program& program,
+                                             const std::string& options) {
   auto code = MakeArgs<PJRT_Program>();
   std::string text = program.text;  // the C API wants it mutable
   code.code = text.data();
@@ -80,7 +91,8 @@ Result<PJRT_LoadedExecutable*> CompileHandle(const Client& client, const Program
   args.program = &code;
   args.compile_options = options.data();
   args.compile_options_size = options.size();
-  TRY(Call<&PJRT_Api::PJRT_Client_Compile>(client.api(), args).WithContext(fmt::format("compiling {}", program.name)));
+  TRY(Call<&PJRT_Api::PJRT_Client_Compile>(client.api(), args)
+          .WithContext(fmt::format("compiling {}", program.name)));
   return args.executable;
 }
 
@@ -95,12 +107,15 @@ Result<PJRT_LoadedExecutable*> LoadHandle(const Client& client, const std::strin
 
 }  // namespace
 
-Result<std::unique_ptr<Client>> Client::Create(std::shared_ptr<Plugin> plugin, ClientOptions options) {
-  // Only CPU plugins make devices to order; others refuse the option, and A and B ignore what they do not know.
+Result<std::unique_ptr<Client>> Client::Create(std::shared_ptr<Plugin> plugin,
+                                               ClientOptions options) {
+  // Only CPU plugins make devices to order; others refuse the option, and A and B ignore what they
+  // do not know.
   const bool may_be_cpu = plugin->kind() == "cpu" || plugin->kind() == "unknown";
   std::map<std::string, OptionValue> named = options.options;
   const bool count_given = !named.contains("cpu_device_count");
-  if (may_be_cpu && options.num_devices > 0 && count_given) named["cpu_device_count"] = options.num_devices;
+  if (may_be_cpu && options.num_devices > 0 && count_given)
+    named["cpu_device_count"] = options.num_devices;
   Result<PJRT_Client*> handle = CreateHandle(*plugin, named);
   if (!handle.ok() && plugin->kind() == "unknown" && count_given) {
     named.erase("cpu_device_count");
@@ -146,7 +161,9 @@ Status Client::ReadDevices() {
     auto kind = MakeArgs<PJRT_DeviceDescription_Kind_Args>();
     kind.device_description = get.device_description;
     TRY(Call<&PJRT_Api::PJRT_DeviceDescription_Kind>(api(), kind));
-    found.push_back({{id.id, process.process_index, std::string(kind.device_kind, kind.device_kind_size)}, get.device});
+    found.push_back(
+        {{id.id, process.process_index, std::string(kind.device_kind, kind.device_kind_size)},
+         get.device});
   }
   std::ranges::sort(found, {}, [](const auto& entry) { return entry.first.id; });
   for (auto& [info, device] : found) {
@@ -158,25 +175,32 @@ Status Client::ReadDevices() {
 
 Status Client::CheckDeviceCount(const ClientOptions& options) const {
   if (num_devices() >= std::max<int64_t>(options.num_devices, 1)) return {};
-  const char* remedy = platform_ == "cpu" ? "this CPU plugin does not make as many virtual devices: choose another one (`ulmus devices` "
+  const char* remedy = platform_ == "cpu" ? "this CPU plugin does not make as many virtual "
+                                            "devices: choose another one (`ulmus devices` "
                                             "lists them) or a smaller mesh"
                                           : "choose a smaller mesh, or a machine with more devices";
-  return FailedPreconditionError("plugin {} ({}): found {} devices, wanted {}; {}", plugin_->path(), platform_, num_devices(),
+  return FailedPreconditionError("plugin {} ({}): found {} devices, wanted {}; {}", plugin_->path(),
+                                 platform_, num_devices(),
                                  std::max<int64_t>(options.num_devices, 1), remedy);
 }
 
-Result<std::unique_ptr<Executable>> Client::Compile(const Program& program, const CompileOptions& options, CompilationCache* cache) {
+Result<std::unique_ptr<Executable>> Client::Compile(const Program& program,
+                                                    const CompileOptions& options,
+                                                    CompilationCache* cache) {
   TRY(ValidateProgram(program));
   const std::map<std::string, int64_t> custom_calls = TRY(CustomCallVersions(*plugin_, program));
   Executable::Options loading;
   loading.devices = TRY(PartitionDevices(*this, program, options));
   loading.max_steps_in_flight = options.max_steps_in_flight;
   std::vector<int64_t> ids;
-  for (const int64_t device : loading.devices) ids.push_back(devices_[static_cast<size_t>(device)].id);
+  for (const int64_t device : loading.devices)
+    ids.push_back(devices_[static_cast<size_t>(device)].id);
   const std::string serialized = SerializeCompileOptions(options, platform_, ids);
 
-  if (cache != nullptr && platform_ == "cpu" && loading.devices.size() > 1 && !plugin_->loads_collectives_in_order()) {
-    cache->Bypass(program.name, fmt::format("{} may deadlock in the collectives of a program for {} devices that it loads from a cache",
+  if (cache != nullptr && platform_ == "cpu" && loading.devices.size() > 1 &&
+      !plugin_->loads_collectives_in_order()) {
+    cache->Bypass(program.name, fmt::format("{} may deadlock in the collectives of a program for "
+                                            "{} devices that it loads from a cache",
                                             plugin_->path(), loading.devices.size()));
     cache = nullptr;
   }
@@ -199,7 +223,8 @@ Result<std::unique_ptr<Executable>> Client::Compile(const Program& program, cons
         Executable::Options from_cache = loading;
         from_cache.from_cache = true;
         from_cache.compile_s = SecondsSince(start);
-        Result<std::unique_ptr<Executable>> executable = Executable::Create(api(), *handle, program, std::move(from_cache));
+        Result<std::unique_ptr<Executable>> executable =
+            Executable::Create(api(), *handle, program, std::move(from_cache));
         if (executable.ok()) return executable;
         refused = executable.error();
       } else {
@@ -210,10 +235,12 @@ Result<std::unique_ptr<Executable>> Client::Compile(const Program& program, cons
   }
   PJRT_LoadedExecutable* handle = TRY(CompileHandle(*this, program, serialized));
   loading.compile_s = SecondsSince(start);
-  std::unique_ptr<Executable> executable = TRY(Executable::Create(api(), handle, program, std::move(loading)));
+  std::unique_ptr<Executable> executable =
+      TRY(Executable::Create(api(), handle, program, std::move(loading)));
   if (cache != nullptr) {
     // A plugin that cannot serialize simply does not use the cache.
-    if (const Result<std::string> bytes = executable->compiled().Serialize(); bytes.ok()) cache->Store(key, *bytes);
+    if (const Result<std::string> bytes = executable->compiled().Serialize(); bytes.ok())
+      cache->Store(key, *bytes);
   }
   return executable;
 }

@@ -54,14 +54,17 @@ TEST_P(ClientTest, HasTheDevicesAskedForInOrder) {
 TEST_P(ClientTest, TooFewDevicesIsAnErrorWithBothNumbers) {
   const auto plugin = Plugin::Load(GetParam().path);
   ASSERT_TRUE(plugin.ok()) << plugin.status().ToString();
-  const auto client = Client::Create(*plugin, {.num_devices = 8, .options = {{"cpu_device_count", int64_t{2}}}});
+  const auto client =
+      Client::Create(*plugin, {.num_devices = 8, .options = {{"cpu_device_count", int64_t{2}}}});
   ASSERT_FALSE(client.ok());
   EXPECT_EQ(client.error().code(), StatusCode::kFailedPrecondition);
-  EXPECT_THAT(client.error().message(), AllOf(HasSubstr("found 2 devices, wanted 8"), HasSubstr("smaller mesh")));
+  EXPECT_THAT(client.error().message(),
+              AllOf(HasSubstr("found 2 devices, wanted 8"), HasSubstr("smaller mesh")));
 
   const auto executable = SharedClientOrDie(1).Compile(ShardedMatmul());
   EXPECT_EQ(executable.status().code(), StatusCode::kFailedPrecondition);
-  EXPECT_THAT(executable.status().message(), HasSubstr("(data=4 tensor=2) needs 8 devices, the client has 1"));
+  EXPECT_THAT(executable.status().message(),
+              HasSubstr("(data=4 tensor=2) needs 8 devices, the client has 1"));
 }
 
 TEST_P(ClientTest, RejectedOptionsAndTextsAreInvalidArguments) {
@@ -69,7 +72,8 @@ TEST_P(ClientTest, RejectedOptionsAndTextsAreInvalidArguments) {
   CompileOptions unknown;
   unknown.overrides["no_such_option"] = true;
   EXPECT_EQ(client.Compile(MultiplyAdd(), unknown).status().code(), StatusCode::kInvalidArgument);
-  EXPECT_THAT(client.Compile(MultiplyAdd(), unknown).status().message(), HasSubstr("no_such_option"));
+  EXPECT_THAT(client.Compile(MultiplyAdd(), unknown).status().message(),
+              HasSubstr("no_such_option"));
   CompileOptions bad_value;
   bad_value.overrides["xla_cpu_enable_fast_math"] = std::string("hello");
   EXPECT_EQ(client.Compile(MultiplyAdd(), bad_value).status().code(), StatusCode::kInvalidArgument);
@@ -77,7 +81,8 @@ TEST_P(ClientTest, RejectedOptionsAndTextsAreInvalidArguments) {
   broken.text = "module @m {\n  nonsense\n}";
   const auto parse = client.Compile(broken);
   EXPECT_EQ(parse.status().code(), StatusCode::kInvalidArgument);
-  EXPECT_THAT(parse.status().message(), AllOf(HasSubstr("compiling multiply_add: -:2:3: error"), Not(HasSubstr("StableHLO v"))));
+  EXPECT_THAT(parse.status().message(), AllOf(HasSubstr("compiling multiply_add: -:2:3: error"),
+                                              Not(HasSubstr("StableHLO v"))));
 }
 
 TEST_P(ClientTest, ResultsThatDifferFromTheDescriptionAreFoundAtCompileTime) {
@@ -89,11 +94,15 @@ TEST_P(ClientTest, ResultsThatDifferFromTheDescriptionAreFoundAtCompileTime) {
     EXPECT_EQ(status.code(), StatusCode::kInternal) << status.ToString();
     return status.message();
   };
-  EXPECT_THAT(message([](Program& p) { p.results.pop_back(); }), HasSubstr("returns 2 results, Program::results lists 1"));
-  EXPECT_THAT(message([](Program& p) { p.results[0].type.dtype = DType::kBF16; }),
-              HasSubstr("result 0 'y': compiled to f32[2,2] per device, Program::results says bf16[8,4]"));
-  EXPECT_THAT(message([](Program& p) { p.results[0].sharding = {{{"data"}, {}}}; }), HasSubstr("which is f32[2,4] per device"));
-  EXPECT_THAT(message([](Program& p) { p.results[1].type.shape = {16}; }), HasSubstr("result 1 'row_sums'"));
+  EXPECT_THAT(message([](Program& p) { p.results.pop_back(); }),
+              HasSubstr("returns 2 results, Program::results lists 1"));
+  EXPECT_THAT(
+      message([](Program& p) { p.results[0].type.dtype = DType::kBF16; }),
+      HasSubstr("result 0 'y': compiled to f32[2,2] per device, Program::results says bf16[8,4]"));
+  EXPECT_THAT(message([](Program& p) { p.results[0].sharding = {{{"data"}, {}}}; }),
+              HasSubstr("which is f32[2,4] per device"));
+  EXPECT_THAT(message([](Program& p) { p.results[1].type.shape = {16}; }),
+              HasSubstr("result 1 'row_sums'"));
 }
 
 TEST_P(ClientTest, PartitionsMayRunOnOtherDevices) {
@@ -109,7 +118,8 @@ TEST_P(ClientTest, PartitionsMayRunOnOtherDevices) {
   auto x = ShardedArray::FromHost(client, MatmulArgs()[0], ShardedMatmul().mesh, {{{"data"}, {}}});
   auto w = ShardedArray::FromHost(client, MatmulArgs()[1], (*executable)->argument_layout(1));
   ShardedArray* const args[] = {&*x, &*w};
-  EXPECT_THAT((*executable)->Execute(args).status().message(), HasSubstr("argument 0 'x'"));  // right shards, wrong devices
+  EXPECT_THAT((*executable)->Execute(args).status().message(),
+              HasSubstr("argument 0 'x'"));  // right shards, wrong devices
 
   options.devices = {0, 0, 1, 2, 3, 4, 5, 6};
   EXPECT_EQ(client.Compile(ShardedMatmul(), options).status().code(), StatusCode::kInvalidArgument);
@@ -160,7 +170,8 @@ class CachedCompileTest : public ClientTest {
     if (!directory_.empty()) fs::remove_all(directory_);
   }
   CompilationCache MakeCache() {
-    return CompilationCache({.directory = directory_, .log = [this](std::string_view line) { log_.emplace_back(line); }});
+    return CompilationCache({.directory = directory_,
+                             .log = [this](std::string_view line) { log_.emplace_back(line); }});
   }
   std::vector<fs::path> Entries() const {
     std::vector<fs::path> entries;
@@ -173,7 +184,8 @@ class CachedCompileTest : public ClientTest {
   std::string directory_;
   std::vector<std::string> log_;
 };
-INSTANTIATE_TEST_SUITE_P(Plugins, CachedCompileTest, testing::ValuesIn(KnownCpuPlugins()), PluginTestName);
+INSTANTIATE_TEST_SUITE_P(Plugins, CachedCompileTest, testing::ValuesIn(KnownCpuPlugins()),
+                         PluginTestName);
 
 TEST_P(CachedCompileTest, SecondCompileLoadsAndGivesTheSameBits) {
   Client& client = SharedClientOrDie(1);
@@ -195,7 +207,8 @@ TEST_P(CachedCompileTest, SecondCompileLoadsAndGivesTheSameBits) {
   EXPECT_EQ(outputs[0], outputs[1]);
   CompileOptions options;
   options.overrides["xla_cpu_enable_fast_math"] = true;
-  EXPECT_FALSE((*client.Compile(MultiplyAdd(), options, &cache))->from_cache());  // other options: another entry
+  EXPECT_FALSE((*client.Compile(MultiplyAdd(), options, &cache))
+                   ->from_cache());  // other options: another entry
   EXPECT_EQ(Entries().size(), 2u);
   EXPECT_TRUE(log_.empty());
 }
@@ -215,7 +228,8 @@ TEST_P(CachedCompileTest, ProgramsForSeveralDevicesAreCachedOnlyWhereLoadingThem
       EXPECT_EQ(Entries().size(), 1u);
     } else {
       ASSERT_EQ(log_.size(), 1u);
-      EXPECT_THAT(log_[0], AllOf(HasSubstr("not used for sharded_matmul"), HasSubstr("may deadlock"), HasSubstr("8 devices")));
+      EXPECT_THAT(log_[0], AllOf(HasSubstr("not used for sharded_matmul"),
+                                 HasSubstr("may deadlock"), HasSubstr("8 devices")));
       EXPECT_FALSE(fs::exists(directory_));
     }
   }
@@ -224,7 +238,8 @@ TEST_P(CachedCompileTest, ProgramsForSeveralDevicesAreCachedOnlyWhereLoadingThem
 // Small whole numbers: every product and sum is exact.
 HostTensor SmallIntegers(int seed) {
   HostTensor t(TensorType{DType::kF32, {64, 64}});
-  for (int64_t i = 0; i < t.num_elements(); ++i) t.Set(i, static_cast<double>((i * 7 + i / 64 + seed) % 3 - 1));
+  for (int64_t i = 0; i < t.num_elements(); ++i)
+    t.Set(i, static_cast<double>((i * 7 + i / 64 + seed) % 3 - 1));
   return t;
 }
 
@@ -238,7 +253,8 @@ std::vector<double> Product(const std::vector<double>& a, const std::vector<doub
   return c;
 }
 
-// Compiles IndependentCollectives twice with the cache and runs the second many times. Ends the process: 0 if all is well.
+// Compiles IndependentCollectives twice with the cache and runs the second many times. Ends the
+// process: 0 if all is well.
 void RunCachedCollectives(Client& client, CompilationCache& cache) {
   constexpr int kRuns = 300;
   constexpr unsigned kWatchdogSeconds = 120;
@@ -246,7 +262,8 @@ void RunCachedCollectives(Client& client, CompilationCache& cache) {
   const auto first = client.Compile(IndependentCollectives(), {}, &cache);
   const auto executable = client.Compile(IndependentCollectives(), {}, &cache);
   CHECK(executable.ok(), "{}", executable.status().ToString());
-  CHECK((*executable)->from_cache() == client.plugin().loads_collectives_in_order(), "from the cache: {}", (*executable)->from_cache());
+  CHECK((*executable)->from_cache() == client.plugin().loads_collectives_in_order(),
+        "from the cache: {}", (*executable)->from_cache());
 
   std::vector<ShardedArray> arrays;
   std::vector<std::vector<double>> values;
@@ -274,7 +291,8 @@ void RunCachedCollectives(Client& client, CompilationCache& cache) {
   const auto sum = results.front().ToHost();
   CHECK(sum.ok(), "{}", sum.status().ToString());
   for (size_t k = 0; k < want.size(); ++k) {
-    CHECK(sum->Get(static_cast<int64_t>(k)) == want[k], "element {}: {}, want {}", k, sum->Get(static_cast<int64_t>(k)), want[k]);
+    CHECK(sum->Get(static_cast<int64_t>(k)) == want[k], "element {}: {}, want {}", k,
+          sum->Get(static_cast<int64_t>(k)), want[k]);
   }
   std::_Exit(0);
 }
@@ -307,7 +325,8 @@ TEST_P(CachedCompileTest, DamagedAndUnloadableEntriesAreRebuilt) {
   ASSERT_EQ(Entries().size(), 1u);
   const fs::path entry = Entries()[0];
   const std::string key = entry.stem();
-  const std::string damages[] = {"short", EncodeCacheEntry(key, "intact, but no executable"), EncodeCacheEntry(key, "")};
+  const std::string damages[] = {"short", EncodeCacheEntry(key, "intact, but no executable"),
+                                 EncodeCacheEntry(key, "")};
   for (const std::string& damage : damages) {
     log_.clear();
     std::ofstream(entry, std::ios::binary | std::ios::trunc) << damage;

@@ -8,20 +8,22 @@ namespace ulmus::pjrt {
 bool CpuHasBf16Products() {
   static const bool has = [] {
     const std::string cpu = CpuDescription();
-    return cpu.find("avx512_bf16") != std::string::npos || cpu.find("amx_bf16") != std::string::npos;
+    return cpu.find("avx512_bf16") != std::string::npos ||
+           cpu.find("amx_bf16") != std::string::npos;
   }();
   return has;
 }
 
-std::map<std::string, OptionValue> DefaultOverrides(const std::string& platform, int64_t num_partitions, bool bf16_products) {
+std::map<std::string, OptionValue> DefaultOverrides(const std::string& platform,
+                                                    int64_t num_partitions, bool bf16_products) {
   std::map<std::string, OptionValue> overrides;
   if (platform != "cpu") return overrides;
-  // Plugins hand every dot to a library (YNN). With bf16 instructions that halves a bf16 block's time; without them it is
-  // up to 50 times slower than XLA's own code.
+  // Plugins hand every dot to a library (YNN). With bf16 instructions that halves a bf16 block's
+  // time; without them it is up to 50 times slower than XLA's own code.
   if (!bf16_products) overrides["xla_cpu_experimental_ynn_fusion_type"] = std::string();
   if (num_partitions > 1) {
-    // Virtual devices share cores: a partition may wait long at a collective without being stuck. XLA ends the
-    // process after 40 s by default.
+    // Virtual devices share cores: a partition may wait long at a collective without being stuck.
+    // XLA ends the process after 40 s by default.
     overrides["xla_cpu_collective_call_warn_stuck_seconds"] = int64_t{120};
     overrides["xla_cpu_collective_call_terminate_timeout_seconds"] = int64_t{1800};
   }
@@ -40,10 +42,12 @@ std::string SerializeCompileOptions(const CompileOptions& options, const std::st
   xla::DeviceAssignmentProto& assignment = *build.mutable_device_assignment();
   assignment.set_replica_count(1);
   assignment.set_computation_count(static_cast<int32_t>(num_partitions));
-  for (const int64_t id : device_ids) assignment.add_computation_devices()->add_replica_device_ids(id);
+  for (const int64_t id : device_ids)
+    assignment.add_computation_devices()->add_replica_device_ids(id);
 
   std::map<std::string, OptionValue> overrides = options.overrides;
-  if (options.default_overrides) overrides.merge(DefaultOverrides(platform, num_partitions, CpuHasBf16Products()));
+  if (options.default_overrides)
+    overrides.merge(DefaultOverrides(platform, num_partitions, CpuHasBf16Products()));
   for (const auto& [key, value] : overrides) {
     xla::OptionOverrideEntry& entry = *proto.add_env_option_overrides();
     entry.set_key(key);

@@ -85,7 +85,8 @@ Result<std::string> CompiledProgram::Serialize() const {
   args.executable = handle_;
   TRY(Call<&PJRT_Api::PJRT_Executable_Serialize>(api_, args));
   std::string bytes(args.serialized_bytes, args.serialized_bytes_size);
-  if (args.serialized_executable_deleter != nullptr) args.serialized_executable_deleter(args.serialized_executable);
+  if (args.serialized_executable_deleter != nullptr)
+    args.serialized_executable_deleter(args.serialized_executable);
   return bytes;
 }
 
@@ -94,7 +95,8 @@ Result<CompiledProgram::OptimizedProgram> CompiledProgram::ComputeOptimizedProgr
   auto args = MakeArgs<PJRT_Executable_OptimizedProgram_Args>();
   args.executable = handle_;
   args.program = &program;
-  TRY(Call<&PJRT_Api::PJRT_Executable_OptimizedProgram>(api_, args));  // the first call tells the size
+  TRY(Call<&PJRT_Api::PJRT_Executable_OptimizedProgram>(api_,
+                                                        args));  // the first call tells the size
   OptimizedProgram out;
   out.bytes.resize(program.code_size);
   program.code = out.bytes.data();

@@ -18,24 +18,29 @@ using testing::HasSubstr;
 using testing::Not;
 
 class CustomCallTest : public EachCpuPlugin {};
-INSTANTIATE_TEST_SUITE_P(Plugins, CustomCallTest, testing::ValuesIn(KnownCpuPlugins()), PluginTestName);
+INSTANTIATE_TEST_SUITE_P(Plugins, CustomCallTest, testing::ValuesIn(KnownCpuPlugins()),
+                         PluginTestName);
 
-// y = target(x) * x over f32[n]: large enough that the CPU client runs it on its pool, not in the caller.
+// y = target(x) * x over f32[n]: large enough that the CPU client runs it on its pool, not in the
+// caller.
 constexpr int64_t kCount = 1 << 18;
 Program Calling(const std::string& target) {
   const TensorType t{DType::kF32, {kCount}};
   const std::string tensor = "tensor<" + std::to_string(kCount) + "xf32>";
   return {.name = "calling_" + target,
           .text = "module @calling {\n  func.func public @main(%x: " + tensor + ") -> " + tensor +
-                  " {\n    %0 = stablehlo.custom_call @" + target + "(%x) {api_version = 4 : i32} : (" + tensor + ") -> " + tensor +
-                  "\n    %1 = stablehlo.multiply %0, %x : " + tensor + "\n    return %1 : " + tensor + "\n  }\n}",
+                  " {\n    %0 = stablehlo.custom_call @" + target +
+                  "(%x) {api_version = 4 : i32} : (" + tensor + ") -> " + tensor +
+                  "\n    %1 = stablehlo.multiply %0, %x : " + tensor +
+                  "\n    return %1 : " + tensor + "\n  }\n}",
           .mesh = {},
           .arguments = {Value("x", t)},
           .results = {Value("y", t)},
           .custom_calls = {target}};
 }
 
-CustomCallHandler Handler(const char* target, void* (*function)(ffi_layout::CallFrame*) noexcept, int64_t version = 1) {
+CustomCallHandler Handler(const char* target, void* (*function)(ffi_layout::CallFrame*) noexcept,
+                          int64_t version = 1) {
   return {target, reinterpret_cast<void*>(function), version};
 }
 
@@ -68,7 +73,8 @@ TEST_P(CustomCallTest, RunsAndIsRegisteredOnce) {
 TEST_P(CustomCallTest, CompilingWithoutItsHandlerFailsEarlyAndByName) {
   const auto executable = SharedClientOrDie(1).Compile(Calling("test_nobody"));
   EXPECT_EQ(executable.status().code(), StatusCode::kFailedPrecondition);
-  EXPECT_THAT(executable.status().message(), AllOf(HasSubstr("'test_nobody'"), HasSubstr("RegisterCustomCalls")));
+  EXPECT_THAT(executable.status().message(),
+              AllOf(HasSubstr("'test_nobody'"), HasSubstr("RegisterCustomCalls")));
 }
 
 TEST_P(CustomCallTest, AnErrorOfAStepSurfacesOnceAtWaitOrALaterExecute) {
@@ -81,20 +87,25 @@ TEST_P(CustomCallTest, AnErrorOfAStepSurfacesOnceAtWaitOrALaterExecute) {
   ShardedArray* const args[] = {&*x};
   ASSERT_TRUE((*executable)->Execute(args).ok());
   const Status waited = (*executable)->Wait();
-  EXPECT_THAT(waited.message(), AllOf(HasSubstr("the handler said no"), Not(HasSubstr("Source Location Trace")))) << waited.ToString();
+  EXPECT_THAT(waited.message(),
+              AllOf(HasSubstr("the handler said no"), Not(HasSubstr("Source Location Trace"))))
+      << waited.ToString();
   EXPECT_TRUE((*executable)->Wait().ok());
 
   auto first = (*executable)->Execute(args);
   ASSERT_TRUE(first.ok());
-  EXPECT_THAT(first->front().ToHost().status().message(), HasSubstr("the handler said no"));  // the result carries it too
+  EXPECT_THAT(first->front().ToHost().status().message(),
+              HasSubstr("the handler said no"));  // the result carries it too
   ASSERT_TRUE((*executable)->Execute(args).ok());
   const auto third = (*executable)->Execute(args);
   ASSERT_FALSE(third.ok());
-  EXPECT_THAT(third.error().message(), AllOf(HasSubstr("an earlier step failed"), HasSubstr("the handler said no")));
+  EXPECT_THAT(third.error().message(),
+              AllOf(HasSubstr("an earlier step failed"), HasSubstr("the handler said no")));
 }
 
 TEST_P(CustomCallTest, RunsAheadByTwoStepsAndNoFurther) {
-  Client& client = SharedClientOrDie(8);  // eight threads: two blocked handlers do not fill the pool
+  Client& client =
+      SharedClientOrDie(8);  // eight threads: two blocked handlers do not fill the pool
   const CustomCallHandler handlers[] = {Handler("test_gate", ffi_layout::WaitAtGate)};
   ASSERT_TRUE(RegisterCustomCalls(client.plugin(), handlers).ok());
   const auto executable = client.Compile(Calling("test_gate"));
@@ -129,7 +140,8 @@ TEST_P(CustomCallTest, CachedProgramsFindTheirHandlers) {
   ASSERT_TRUE(RegisterCustomCalls(client.plugin(), handlers).ok());
   const std::string directory = testing::TempDir() + "ulmus_custom_call_cache_" + GetParam().name;
   std::filesystem::remove_all(directory);
-  CompilationCache cache({.directory = directory, .log = [](std::string_view line) { ADD_FAILURE() << line; }});
+  CompilationCache cache(
+      {.directory = directory, .log = [](std::string_view line) { ADD_FAILURE() << line; }});
   for (const bool from_cache : {false, true}) {
     const auto executable = client.Compile(Calling("test_add_one"), {}, &cache);
     ASSERT_TRUE(executable.ok()) << executable.status().ToString();

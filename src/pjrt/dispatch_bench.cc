@@ -1,5 +1,5 @@
-// What Executable::Execute adds to PJRT's own Execute: a step of 60 arguments on 8 virtual devices, started alternately
-// through the C API alone and through us, in one process. Budget: 100 us.
+// What Executable::Execute adds to PJRT's own Execute: a step of 60 arguments on 8 virtual devices,
+// started alternately through the C API alone and through us, in one process. Budget: 100 us.
 //   pjrt_bench --benchmark_filter=Dispatch
 #include <benchmark/benchmark.h>
 
@@ -41,14 +41,15 @@ Program ManyArguments(bool donated) {
   std::string plain_types = "tensor<64x8xf32>";
   for (int64_t i = 1; i < kArguments; ++i) plain_types += ", tensor<64x8xf32>";
   program.text = fmt::format(
-      "module @many {{\n  sdy.mesh @mesh = <[\"data\"=1, \"fsdp\"={}, \"tensor\"=1]>\n  func.func public @main({}) -> ({}) {{\n"
+      "module @many {{\n  sdy.mesh @mesh = <[\"data\"=1, \"fsdp\"={}, \"tensor\"=1]>\n  func.func "
+      "public @main({}) -> ({}) {{\n"
       "    %one = stablehlo.constant dense<1.0> : tensor<64x8xf32>\n{}    return {} : {}\n  }}\n}}",
       kDevices, arguments, types, body, returned, plain_types);
   return program;
 }
 
-// Wall time, and this thread's CPU time: the devices' threads take the cores away while a step is being started, so that wall
-// time charges us for them.
+// Wall time, and this thread's CPU time: the devices' threads take the cores away while a step is
+// being started, so that wall time charges us for them.
 struct Stopwatch {
   static double Now(clockid_t clock) {
     timespec t{};
@@ -60,7 +61,9 @@ struct Stopwatch {
   struct Elapsed {
     double wall_us, cpu_us;
   };
-  Elapsed Read() const { return {Now(CLOCK_MONOTONIC) - wall_start, Now(CLOCK_THREAD_CPUTIME_ID) - cpu_start}; }
+  Elapsed Read() const {
+    return {Now(CLOCK_MONOTONIC) - wall_start, Now(CLOCK_THREAD_CPUTIME_ID) - cpu_start};
+  }
 };
 
 double Median(std::vector<double> values) {
@@ -118,9 +121,11 @@ void Dispatch(benchmark::State& state, const PluginCandidate& plugin, bool donat
   CHECK(executable.ok(), "{}", executable.status().ToString());
   const HostTensor zeros(TensorType{DType::kF32, {kRows, kColumns}});
   std::vector<ShardedArray> arrays;
-  RawStep raw{(*client)->api(), (*executable)->handle(), std::vector<std::vector<PJRT_Buffer*>>(kDevices)};
+  RawStep raw{(*client)->api(), (*executable)->handle(),
+              std::vector<std::vector<PJRT_Buffer*>>(kDevices)};
   for (int64_t i = 0; i < kArguments; ++i) {
-    arrays.push_back(std::move(*ShardedArray::FromHost(**client, zeros, (*executable)->argument_layout(i))));
+    arrays.push_back(
+        std::move(*ShardedArray::FromHost(**client, zeros, (*executable)->argument_layout(i))));
     for (int64_t d = 0; d < kDevices; ++d) {
       const std::shared_ptr<const TensorType> local = (*executable)->argument_layout(i)->local;
       const HostTensor block(*local);
@@ -132,7 +137,8 @@ void Dispatch(benchmark::State& state, const PluginCandidate& plugin, bool donat
       upload.num_dims = local->shape.dims().size();
       upload.host_buffer_semantics = PJRT_HostBufferSemantics_kImmutableOnlyDuringCall;
       upload.device = (*client)->device_handle(d);
-      CHECK(Call<&PJRT_Api::PJRT_Client_BufferFromHostBuffer>(raw.api, upload).ok(), "upload failed");
+      CHECK(Call<&PJRT_Api::PJRT_Client_BufferFromHostBuffer>(raw.api, upload).ok(),
+            "upload failed");
       DestroyEvent(raw.api, upload.done_with_host_buffer);
       raw.buffers[static_cast<size_t>(d)].push_back(upload.buffer);
     }
@@ -164,7 +170,8 @@ void Dispatch(benchmark::State& state, const PluginCandidate& plugin, bool donat
     state.SetIterationTime(our_us.back() * 1e-6);
   }
   const auto value = arrays.back().ToHost();
-  CHECK(value.ok() && value->Get(0) == static_cast<double>(steps), "after {} steps the state is {}", steps, value->Get(0));
+  CHECK(value.ok() && value->Get(0) == static_cast<double>(steps), "after {} steps the state is {}",
+        steps, value->Get(0));
   RawStep::Destroy(raw.api, raw.buffers);
   state.counters["raw_us"] = Median(raw_us);
   state.counters["ours_us"] = Median(our_us);
@@ -175,8 +182,12 @@ void Dispatch(benchmark::State& state, const PluginCandidate& plugin, bool donat
 [[maybe_unused]] const bool kRegistered = [] {
   for (const PluginCandidate& plugin : InstalledCpuPlugins()) {
     for (const bool donated : {false, true}) {
-      const std::string name = fmt::format("Dispatch/{}/{}", plugin.name, donated ? "donated" : "kept");
-      benchmark::RegisterBenchmark(name.c_str(), Dispatch, plugin, donated)->UseManualTime()->Iterations(400)->Unit(benchmark::kMicrosecond);
+      const std::string name =
+          fmt::format("Dispatch/{}/{}", plugin.name, donated ? "donated" : "kept");
+      benchmark::RegisterBenchmark(name.c_str(), Dispatch, plugin, donated)
+          ->UseManualTime()
+          ->Iterations(400)
+          ->Unit(benchmark::kMicrosecond);
     }
   }
   return true;

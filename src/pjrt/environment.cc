@@ -19,11 +19,14 @@ bool AnyFileMatches(const char* pattern) {
 
 }  // namespace
 
-bool HasTpuDevices() { return AnyFileMatches("/dev/accel[0-9]*") || AnyFileMatches("/dev/vfio/[0-9]*"); }
+bool HasTpuDevices() {
+  return AnyFileMatches("/dev/accel[0-9]*") || AnyFileMatches("/dev/vfio/[0-9]*");
+}
 
 void SetPluginEnvironment(const EnvironmentOptions& options) {
   setenv("TF_CPP_MIN_LOG_LEVEL", "3", kKeepUserValue);
-  if (options.num_threads > 0) setenv("PJRT_NPROC", std::to_string(options.num_threads).c_str(), kKeepUserValue);
+  if (options.num_threads > 0)
+    setenv("PJRT_NPROC", std::to_string(options.num_threads).c_str(), kKeepUserValue);
   if (HasTpuDevices()) return;
   setenv("TPU_SKIP_MDS_QUERY", "1", kKeepUserValue);
   setenv("TPU_WORKER_HOSTNAMES", "localhost", kKeepUserValue);

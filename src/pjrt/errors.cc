@@ -7,13 +7,16 @@ namespace {
 
 // Cuts `text` where the traces that plugins append begin.
 std::string_view DropTraces(std::string_view text) {
-  for (const std::string_view mark : {"=== Source Location Trace", "*** Begin stack trace", "Suspected Python Code Location:"}) {
+  for (const std::string_view mark :
+       {"=== Source Location Trace", "*** Begin stack trace", "Suspected Python Code Location:"}) {
     text = text.substr(0, text.find(mark));
   }
   return text;
 }
 
-bool Contains(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
+bool Contains(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
 
 // "-:3:10: error: ..."
 bool IsParserError(std::string_view text) {
@@ -24,9 +27,12 @@ bool IsParserError(std::string_view text) {
 
 StatusCode CodeFor(int code, std::string_view text) {
   if (IsParserError(text)) return StatusCode::kInvalidArgument;
-  if (Contains(text, "No such compile option") || text.starts_with("While setting option")) return StatusCode::kInvalidArgument;
-  if (Contains(text, "CompileTimeHbmOom") || Contains(text, "exceeds available HBM")) return StatusCode::kResourceExhausted;
-  if (code <= 0 || code > static_cast<int>(StatusCode::kUnauthenticated)) return StatusCode::kUnknown;
+  if (Contains(text, "No such compile option") || text.starts_with("While setting option"))
+    return StatusCode::kInvalidArgument;
+  if (Contains(text, "CompileTimeHbmOom") || Contains(text, "exceeds available HBM"))
+    return StatusCode::kResourceExhausted;
+  if (code <= 0 || code > static_cast<int>(StatusCode::kUnauthenticated))
+    return StatusCode::kUnknown;
   return static_cast<StatusCode>(code);
 }
 

@@ -1,4 +1,5 @@
-// Compiled programs: what the compiler says about them (CompiledProgram), and running them (Executable).
+// Compiled programs: what the compiler says about them (CompiledProgram), and running them
+// (Executable).
 #pragma once
 
 #include <cstdint>
@@ -19,8 +20,10 @@ namespace ulmus::pjrt {
 // Bytes per device, as the compiler planned them.
 struct MemoryStats {
   int64_t argument_bytes = 0, output_bytes = 0, alias_bytes = 0, temp_bytes = 0, code_bytes = 0;
-  int64_t peak_bytes = 0;  // the plugin's own figure; CPU plugins leave the temporaries out: use TotalBytes()
-  int64_t host_argument_bytes = 0, host_output_bytes = 0, host_alias_bytes = 0, host_temp_bytes = 0, host_code_bytes = 0;
+  int64_t peak_bytes =
+      0;  // the plugin's own figure; CPU plugins leave the temporaries out: use TotalBytes()
+  int64_t host_argument_bytes = 0, host_output_bytes = 0, host_alias_bytes = 0, host_temp_bytes = 0,
+          host_code_bytes = 0;
 
   // Aliased (donated) bytes count once.
   int64_t TotalBytes() const { return argument_bytes + output_bytes + temp_bytes - alias_bytes; }
@@ -41,13 +44,15 @@ class CompiledProgram {
   };
   Result<OutputTypes> ComputeOutputTypes() const;
   Result<MemoryStats> ComputeMemoryStats() const;
-  // "flops", "bytes accessed", "optimal_seconds", ...; custom calls count as nothing. kUnimplemented on
-  // CUDA and on CPU plugins of API 0.106 and newer.
+  // "flops", "bytes accessed", "optimal_seconds", ...; custom calls count as nothing.
+  // kUnimplemented on CUDA and on CPU plugins of API 0.106 and newer.
   Result<std::map<std::string, double>> ComputeCost() const;
-  // Equal for equal programs in any process. For logs and "do all hosts run the same program", not as a cache key.
+  // Equal for equal programs in any process. For logs and "do all hosts run the same program", not
+  // as a cache key.
   Result<std::string> ComputeFingerprint() const;
   Result<std::string> Serialize() const;
-  // The program after the compiler's passes; `format` is "hlo_with_config" (binary). DumpOptimizedHlo gives text.
+  // The program after the compiler's passes; `format` is "hlo_with_config" (binary).
+  // DumpOptimizedHlo gives text.
   struct OptimizedProgram {
     std::string format, bytes;
   };
@@ -58,10 +63,12 @@ class CompiledProgram {
   PJRT_Executable* handle_;
 };
 
-// kInternal if the compiled results differ in number, element type or per-device shape from Program::results.
+// kInternal if the compiled results differ in number, element type or per-device shape from
+// Program::results.
 Status CheckOutputs(const CompiledProgram& compiled, const Program& program);
 
-// kInvalidArgument if shardings do not divide, or a donation names no result, one result twice, or a different type.
+// kInvalidArgument if shardings do not divide, or a donation names no result, one result twice, or
+// a different type.
 Status ValidateProgram(const Program& program);
 
 // A program loaded on devices. Used by one thread at a time. Must not outlive its client.
@@ -71,11 +78,12 @@ class Executable {
   Executable& operator=(const Executable&) = delete;
   ~Executable();  // waits for running steps
 
-  // Starts one run and returns its results at once; they may be fed to the next Execute without waiting. Blocks while
-  // max_steps_in_flight earlier steps still run. Arguments come in program order; those with ProgramValue::donated_to are
-  // consumed. Number, type, sharding, devices and deletion of every argument are checked before the plugin sees them
-  // (PJRT itself checks byte counts only): kInvalidArgument names the argument. An error of an earlier step is returned
-  // here instead of starting, once.
+  // Starts one run and returns its results at once; they may be fed to the next Execute without
+  // waiting. Blocks while max_steps_in_flight earlier steps still run. Arguments come in program
+  // order; those with ProgramValue::donated_to are consumed. Number, type, sharding, devices and
+  // deletion of every argument are checked before the plugin sees them (PJRT itself checks byte
+  // counts only): kInvalidArgument names the argument. An error of an earlier step is returned here
+  // instead of starting, once.
   Result<std::vector<ShardedArray>> Execute(std::span<ShardedArray* const> args);
   // Waits for every started step; the first error of any.
   Status Wait();
@@ -86,8 +94,12 @@ class Executable {
   bool from_cache() const { return from_cache_; }
   double compile_s() const { return compile_s_; }  // or the time to load, from the cache
   // Layouts that Execute expects and returns; useful to upload with ShardedArray::FromHost.
-  const std::shared_ptr<const ArrayLayout>& argument_layout(int64_t i) const { return arguments_[static_cast<size_t>(i)].layout; }
-  const std::shared_ptr<const ArrayLayout>& result_layout(int64_t i) const { return results_[static_cast<size_t>(i)]; }
+  const std::shared_ptr<const ArrayLayout>& argument_layout(int64_t i) const {
+    return arguments_[static_cast<size_t>(i)].layout;
+  }
+  const std::shared_ptr<const ArrayLayout>& result_layout(int64_t i) const {
+    return results_[static_cast<size_t>(i)];
+  }
   int64_t num_arguments() const { return static_cast<int64_t>(arguments_.size()); }
   int64_t num_results() const { return static_cast<int64_t>(results_.size()); }
   PJRT_LoadedExecutable* handle() const { return handle_; }
@@ -99,8 +111,9 @@ class Executable {
     double compile_s = 0;
   };
   // For Client. Takes ownership of `handle`, also when it fails.
-  static Result<std::unique_ptr<Executable>> Create(const PJRT_Api* api, PJRT_LoadedExecutable* handle, const Program& program,
-                                                    Options options);
+  static Result<std::unique_ptr<Executable>> Create(const PJRT_Api* api,
+                                                    PJRT_LoadedExecutable* handle,
+                                                    const Program& program, Options options);
 
  private:
   struct Argument {

@@ -19,7 +19,8 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 class ExecutableTest : public EachCpuPlugin {};
-INSTANTIATE_TEST_SUITE_P(Plugins, ExecutableTest, testing::ValuesIn(KnownCpuPlugins()), PluginTestName);
+INSTANTIATE_TEST_SUITE_P(Plugins, ExecutableTest, testing::ValuesIn(KnownCpuPlugins()),
+                         PluginTestName);
 
 HostTensor Iota(Shape shape) {
   HostTensor t(TensorType{DType::kF32, std::move(shape)});
@@ -50,7 +51,8 @@ TEST_P(ExecutableTest, ShardedProgramGivesTheSameNumbersAsOnOneDevice) {
     for (int64_t j = 0; j < 4; ++j) {
       double want = 0;
       for (int64_t k = 0; k < 6; ++k) want += args[0].Get(i * 6 + k) * args[1].Get(k * 4 + j);
-      EXPECT_EQ((*results)[0].Get(i * 4 + j), want) << i << "," << j;  // small integers: exact in f32
+      EXPECT_EQ((*results)[0].Get(i * 4 + j), want)
+          << i << "," << j;  // small integers: exact in f32
       row_sum += want;
     }
     EXPECT_EQ((*results)[1].Get(i), row_sum) << i;
@@ -95,8 +97,10 @@ TEST_P(ExecutableTest, WrongArgumentsAreRefusedByName) {
     const char* message;
   };
   Case cases[] = {
-      {make({DType::kI32, {6, 4}}, {{{}, {"tensor"}}}), "argument 1 'w': found i32[6,4], expected f32[6,4]"},
-      {make({DType::kF32, {4, 6}}, {{{}, {"tensor"}}}), "argument 1 'w': found f32[4,6], expected f32[6,4]"},
+      {make({DType::kI32, {6, 4}}, {{{}, {"tensor"}}}),
+       "argument 1 'w': found i32[6,4], expected f32[6,4]"},
+      {make({DType::kF32, {4, 6}}, {{{}, {"tensor"}}}),
+       "argument 1 'w': found f32[4,6], expected f32[6,4]"},
       {make({DType::kF32, {6, 4}}, {{{}, {}}}), "argument 1 'w': found f32[6,4] as [{}, {}]"},
       {make({DType::kF32, {6, 4}}, {{{"tensor"}, {}}}), "(f32[3,4] per device"},
       {ShardedArray(), "argument 1 'w' is an empty array"},
@@ -109,7 +113,8 @@ TEST_P(ExecutableTest, WrongArgumentsAreRefusedByName) {
     EXPECT_THAT(result.error().message(), HasSubstr(c.message));
   }
   ShardedArray* const too_few[] = {&x};
-  EXPECT_THAT((*executable)->Execute(too_few).status().message(), HasSubstr("found 1 arguments, expected 2"));
+  EXPECT_THAT((*executable)->Execute(too_few).status().message(),
+              HasSubstr("found 1 arguments, expected 2"));
   ShardedArray* const null[] = {&x, nullptr};
   EXPECT_THAT((*executable)->Execute(null).status().message(), HasSubstr("argument 1 'w' is null"));
   ShardedArray* const right[] = {&x, &w};
@@ -135,7 +140,8 @@ TEST_P(ExecutableTest, OneArrayCannotBeDonatedAndReadInOneRun) {
   ASSERT_TRUE(executable.ok()) << executable.status().ToString();
   auto x = ShardedArray::FromHost(client, Iota({4}), (*executable)->argument_layout(0));
   ShardedArray* const same[] = {&*x, &*x};
-  EXPECT_THAT((*executable)->Execute(same).status().message(), HasSubstr("donated argument 0 'a' and as argument 1 'b'"));
+  EXPECT_THAT((*executable)->Execute(same).status().message(),
+              HasSubstr("donated argument 0 'a' and as argument 1 'b'"));
   EXPECT_FALSE(x->IsDeleted());
 }
 

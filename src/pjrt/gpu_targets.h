@@ -1,4 +1,5 @@
-// GPUs that we can compile for without having one. To add one, add targets/<name>.txtpb; the build embeds it.
+// GPUs that we can compile for without having one. To add one, add targets/<name>.txtpb; the build
+// embeds it.
 #pragma once
 
 #include <span>

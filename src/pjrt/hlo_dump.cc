@@ -21,10 +21,12 @@ struct TemporaryFolder {
 
 }  // namespace
 
-Result<std::string> ReadHloDump(CompileOptions options, const std::function<Status(const CompileOptions&)>& compile) {
+Result<std::string> ReadHloDump(CompileOptions options,
+                                const std::function<Status(const CompileOptions&)>& compile) {
   std::error_code error;
   std::string name = (fs::temp_directory_path(error) / "ulmus_hlo_XXXXXX").string();
-  if (mkdtemp(name.data()) == nullptr) return UnavailableError("cannot make a temporary folder {}", name);
+  if (mkdtemp(name.data()) == nullptr)
+    return UnavailableError("cannot make a temporary folder {}", name);
   const TemporaryFolder folder{name};
   options.overrides["xla_dump_to"] = name;
   options.overrides["xla_dump_hlo_as_text"] = true;
@@ -34,7 +36,8 @@ Result<std::string> ReadHloDump(CompileOptions options, const std::function<Stat
     if (!entry.path().string().ends_with("after_optimizations.txt")) continue;
     if (best.empty() || entry.file_size(error) > fs::file_size(best, error)) best = entry.path();
   }
-  if (best.empty()) return NotFoundError("the compiler wrote no *after_optimizations.txt into {}", name);
+  if (best.empty())
+    return NotFoundError("the compiler wrote no *after_optimizations.txt into {}", name);
   std::ifstream in(best);
   std::ostringstream text;
   text << in.rdbuf();

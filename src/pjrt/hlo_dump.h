@@ -9,8 +9,9 @@
 
 namespace ulmus::pjrt {
 
-// Calls `compile` with `options` plus dump options and returns the text of the largest module after optimization.
-// kNotFound if the compiler wrote none.
-Result<std::string> ReadHloDump(CompileOptions options, const std::function<Status(const CompileOptions&)>& compile);
+// Calls `compile` with `options` plus dump options and returns the text of the largest module after
+// optimization. kNotFound if the compiler wrote none.
+Result<std::string> ReadHloDump(CompileOptions options,
+                                const std::function<Status(const CompileOptions&)>& compile);
 
 }  // namespace ulmus::pjrt

@@ -18,7 +18,9 @@ namespace {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
 
-std::string Fixture(const std::string& name) { return std::string(ULMUS_FIXTURE_DIR) + "/" + name + ".so"; }
+std::string Fixture(const std::string& name) {
+  return std::string(ULMUS_FIXTURE_DIR) + "/" + name + ".so";
+}
 
 TEST(PluginLoad, EachFailureSaysWhatWhereAndWhatToDo) {
   const std::string text_file = testing::TempDir() + "not_a_library.so";
@@ -29,12 +31,25 @@ TEST(PluginLoad, EachFailureSaysWhatWhereAndWhatToDo) {
     std::vector<std::string> parts;
   };
   const Case cases[] = {
-      {"/nowhere/plugin.so", StatusCode::kNotFound, {"/nowhere/plugin.so", "no such file", "known wheels: fastatomstruct-xla-cpu, lammps-jax-pjrt-cpu, xla-cpu-pjrt", "make setup"}},
-      {testing::TempDir(), StatusCode::kInvalidArgument, {"expected a shared library", "found a folder"}},
-      {text_file, StatusCode::kInvalidArgument, {"expected a shared library (ELF)", "found another kind of file of 13 bytes"}},
-      {Fixture("pjrt_no_symbol"), StatusCode::kInvalidArgument, {"no symbol GetPjrtApi", "not a PJRT plugin"}},
-      {Fixture("pjrt_wrong_major"), StatusCode::kFailedPrecondition, {"found PJRT API version 99.7, expected 0.x"}},
-      {Fixture("pjrt_too_old"), StatusCode::kFailedPrecondition, {"too old", "API 0.7", "table of 64 bytes", "Install a newer plugin"}},
+      {"/nowhere/plugin.so",
+       StatusCode::kNotFound,
+       {"/nowhere/plugin.so", "no such file",
+        "known wheels: fastatomstruct-xla-cpu, lammps-jax-pjrt-cpu, xla-cpu-pjrt", "make setup"}},
+      {testing::TempDir(),
+       StatusCode::kInvalidArgument,
+       {"expected a shared library", "found a folder"}},
+      {text_file,
+       StatusCode::kInvalidArgument,
+       {"expected a shared library (ELF)", "found another kind of file of 13 bytes"}},
+      {Fixture("pjrt_no_symbol"),
+       StatusCode::kInvalidArgument,
+       {"no symbol GetPjrtApi", "not a PJRT plugin"}},
+      {Fixture("pjrt_wrong_major"),
+       StatusCode::kFailedPrecondition,
+       {"found PJRT API version 99.7, expected 0.x"}},
+      {Fixture("pjrt_too_old"),
+       StatusCode::kFailedPrecondition,
+       {"too old", "API 0.7", "table of 64 bytes", "Install a newer plugin"}},
   };
   for (const Case& c : cases) {
     const auto plugin = Plugin::Load(c.path);
@@ -58,10 +73,13 @@ TEST(PluginLoad, ATruncatedLibraryIsAnError) {
 // A folder of wheels with empty files: discovery does not open them.
 class FakeWheels {
  public:
-  explicit FakeWheels(const std::string& name) : root_(testing::TempDir() + name) { fs::remove_all(root_); }
+  explicit FakeWheels(const std::string& name) : root_(testing::TempDir() + name) {
+    fs::remove_all(root_);
+  }
   ~FakeWheels() {
     fs::remove_all(root_);
-    for (const auto& [variable, value] : saved_) value.empty() ? unsetenv(variable.c_str()) : setenv(variable.c_str(), value.c_str(), 1);
+    for (const auto& [variable, value] : saved_)
+      value.empty() ? unsetenv(variable.c_str()) : setenv(variable.c_str(), value.c_str(), 1);
   }
   void Add(const std::string& file) {
     fs::create_directories(fs::path(root_ + "/" + file).parent_path());
@@ -97,7 +115,8 @@ TEST(FindPlugins, ExplicitValuesComeFirstThenWheelsInPickOrder) {
   EXPECT_EQ(found[0].path, "/some/other.so");
   EXPECT_EQ(found[0].origin, "flag");
   EXPECT_EQ(found[0].kind, "unknown");
-  EXPECT_EQ(found[1].path, wheels.root() + "/wheels/xla-cpu-pjrt/xla_plugins/xla_cpu_pjrt/xla_cpu_pjrt.so");
+  EXPECT_EQ(found[1].path,
+            wheels.root() + "/wheels/xla-cpu-pjrt/xla_plugins/xla_cpu_pjrt/xla_cpu_pjrt.so");
   EXPECT_EQ(found[1].origin, "ULMUS_PJRT_PLUGIN");
   EXPECT_EQ(found[1].kind, "cpu");
   EXPECT_EQ(found[2].name, "lammps-jax-pjrt-cpu");
@@ -113,7 +132,8 @@ TEST(FindPlugins, ExplicitValuesComeFirstThenWheelsInPickOrder) {
 }
 
 TEST(PluginCandidate, PrintsItsNameAndMakesATestName) {
-  const PluginCandidate candidate{.name = "xla-cpu-pjrt", .path = "/x.so", .origin = "flag", .kind = "cpu"};
+  const PluginCandidate candidate{
+      .name = "xla-cpu-pjrt", .path = "/x.so", .origin = "flag", .kind = "cpu"};
   EXPECT_EQ(testing::PrintToString(candidate), "xla-cpu-pjrt");
   EXPECT_EQ(TestName(candidate), "xla_cpu_pjrt");
 }
@@ -123,7 +143,9 @@ TEST(FindPlugins, SitePackagesOfAPythonInstallAreSearched) {
   venv.Add("lib/python3.11/site-packages/libtpu/libtpu.so");
   venv.Set("VIRTUAL_ENV", venv.root());
   const auto found = FindPlugins();
-  const auto it = std::ranges::find(found, venv.root() + "/lib/python3.11/site-packages/libtpu/libtpu.so", &PluginCandidate::path);
+  const auto it =
+      std::ranges::find(found, venv.root() + "/lib/python3.11/site-packages/libtpu/libtpu.so",
+                        &PluginCandidate::path);
   ASSERT_NE(it, found.end());
   EXPECT_EQ(it->kind, "tpu");
   EXPECT_FALSE(it->IsExplicit());
@@ -139,10 +161,13 @@ TEST(LoadDefaultCpuPlugin, AnExplicitPluginThatFailsIsAnErrorNotAReasonToTakeAno
 TEST(LoadPluginOfKind, APluginNamedForAnotherKindIsPassedOver) {
   FakeWheels wheels("wheels_kind");
   wheels.Add("wheels/lammps-jax-pjrt-cpu/lammps_jax_pjrt_cpu/pjrt_c_api_cpu_plugin.so");
-  const std::string cpu = wheels.root() + "/wheels/lammps-jax-pjrt-cpu/lammps_jax_pjrt_cpu/pjrt_c_api_cpu_plugin.so";
+  const std::string cpu =
+      wheels.root() + "/wheels/lammps-jax-pjrt-cpu/lammps_jax_pjrt_cpu/pjrt_c_api_cpu_plugin.so";
   // The file is no library: whoever tries to load it says so.
-  EXPECT_THAT(LoadPluginOfKind("cpu", {.flag = cpu, .recipe = ""}).status().message(), HasSubstr("named by flag"));
-  EXPECT_THAT(LoadPluginOfKind("tpu", {.flag = cpu, .recipe = ""}).status().message(), testing::Not(HasSubstr("named by flag")));
+  EXPECT_THAT(LoadPluginOfKind("cpu", {.flag = cpu, .recipe = ""}).status().message(),
+              HasSubstr("named by flag"));
+  EXPECT_THAT(LoadPluginOfKind("tpu", {.flag = cpu, .recipe = ""}).status().message(),
+              testing::Not(HasSubstr("named by flag")));
 }
 
 TEST(SetPluginEnvironment, KeepsWhatTheUserHasSet) {
@@ -161,14 +186,16 @@ TEST(SetPluginEnvironment, KeepsWhatTheUserHasSet) {
 }
 
 TEST(KnownWheels, TheirFilesTellTheirKind) {
-  for (const KnownWheel& wheel : KnownWheels()) EXPECT_EQ(KindOfPluginFile(wheel.file), wheel.kind) << wheel.name;
+  for (const KnownWheel& wheel : KnownWheels())
+    EXPECT_EQ(KindOfPluginFile(wheel.file), wheel.kind) << wheel.name;
   EXPECT_EQ(KindOfPluginFile("/x/other.so"), "unknown");
 }
 
 TEST(KnownWheels, OnlyAPluginWeMeasuredLoadsCollectivesInOrder) {
   EXPECT_TRUE(LoadsCollectivesInOrder("/x/site-packages/fastatomstruct_xla_cpu/libpjrt_cpu.so"));
-  for (const char* path : {"/x/libpjrt_cpu.so", "/x/other.so", "/x/lammps_jax_pjrt_cpu/pjrt_c_api_cpu_plugin.so",
-                           "/x/xla_plugins/xla_cpu_pjrt/xla_cpu_pjrt.so"}) {
+  for (const char* path :
+       {"/x/libpjrt_cpu.so", "/x/other.so", "/x/lammps_jax_pjrt_cpu/pjrt_c_api_cpu_plugin.so",
+        "/x/xla_plugins/xla_cpu_pjrt/xla_cpu_pjrt.so"}) {
     EXPECT_FALSE(LoadsCollectivesInOrder(path)) << path;
   }
 }

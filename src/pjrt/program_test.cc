@@ -22,15 +22,20 @@ TEST(ValidateProgram, DonationsMustNameOneResultOfTheSameKind) {
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
     return status.message();
   };
-  EXPECT_THAT(message([](Program& p) { p.arguments[0].donated_to = 2; }), HasSubstr("donated to result 2, but there are 2"));
-  EXPECT_THAT(message([](Program& p) { p.arguments[0].donated_to = 1; }), HasSubstr("f32[8] [{}]) is donated to result 'sum' (f32[]"));
-  EXPECT_THAT(message([](Program& p) { p.arguments.push_back(p.arguments[0]); }), HasSubstr("two arguments are donated to result 'state'"));
-  EXPECT_THAT(message([](Program& p) { p.arguments[0].sharding = {{{"nowhere"}}}; }), HasSubstr("argument 'state' (f32[8])"));
+  EXPECT_THAT(message([](Program& p) { p.arguments[0].donated_to = 2; }),
+              HasSubstr("donated to result 2, but there are 2"));
+  EXPECT_THAT(message([](Program& p) { p.arguments[0].donated_to = 1; }),
+              HasSubstr("f32[8] [{}]) is donated to result 'sum' (f32[]"));
+  EXPECT_THAT(message([](Program& p) { p.arguments.push_back(p.arguments[0]); }),
+              HasSubstr("two arguments are donated to result 'state'"));
+  EXPECT_THAT(message([](Program& p) { p.arguments[0].sharding = {{{"nowhere"}}}; }),
+              HasSubstr("argument 'state' (f32[8])"));
 }
 
 TEST(SerializeCompileOptions, HoldsAssignmentPartitioningAndOverrides) {
   CompileOptions options;
-  options.overrides = {{"a_bool", false}, {"b_int", int64_t{-3}}, {"c_double", 0.5}, {"d_text", std::string("x")}};
+  options.overrides = {
+      {"a_bool", false}, {"b_int", int64_t{-3}}, {"c_double", 0.5}, {"d_text", std::string("x")}};
   options.default_overrides = false;
   xla::CompileOptionsProto proto;
   ASSERT_TRUE(proto.ParseFromString(SerializeCompileOptions(options, "cpu", {3, 1})));
@@ -40,10 +45,13 @@ TEST(SerializeCompileOptions, HoldsAssignmentPartitioningAndOverrides) {
   EXPECT_TRUE(build.use_spmd_partitioning());
   EXPECT_TRUE(build.use_shardy_partitioner());
   ASSERT_EQ(build.device_assignment().computation_devices_size(), 2);
-  EXPECT_THAT(build.device_assignment().computation_devices(0).replica_device_ids(), ElementsAre(3));
-  EXPECT_THAT(build.device_assignment().computation_devices(1).replica_device_ids(), ElementsAre(1));
+  EXPECT_THAT(build.device_assignment().computation_devices(0).replica_device_ids(),
+              ElementsAre(3));
+  EXPECT_THAT(build.device_assignment().computation_devices(1).replica_device_ids(),
+              ElementsAre(1));
   ASSERT_EQ(proto.env_option_overrides_size(), 4);
-  EXPECT_EQ(proto.env_option_overrides(0).value().value_case(), xla::OptionOverrideProto::kBoolField);  // false is present
+  EXPECT_EQ(proto.env_option_overrides(0).value().value_case(),
+            xla::OptionOverrideProto::kBoolField);  // false is present
   EXPECT_EQ(proto.env_option_overrides(1).value().int_field(), -3);
   EXPECT_EQ(proto.env_option_overrides(2).value().double_field(), 0.5);
   EXPECT_EQ(proto.env_option_overrides(3).value().string_field(), "x");
@@ -52,11 +60,13 @@ TEST(SerializeCompileOptions, HoldsAssignmentPartitioningAndOverrides) {
 constexpr const char* kYnn = "xla_cpu_experimental_ynn_fusion_type";
 
 TEST(DefaultOverrides, LibraryFusionsAreOffWhereTheCpuCannotMultiplyBf16) {
-  EXPECT_EQ(DefaultOverrides("cpu", 1, /*bf16_products=*/false).at(kYnn), OptionValue(std::string()));
+  EXPECT_EQ(DefaultOverrides("cpu", 1, /*bf16_products=*/false).at(kYnn),
+            OptionValue(std::string()));
   EXPECT_FALSE(DefaultOverrides("cpu", 1, /*bf16_products=*/true).contains(kYnn));
   EXPECT_TRUE(DefaultOverrides("tpu", 8, false).empty());
   EXPECT_TRUE(DefaultOverrides("cuda", 8, false).empty());
-  EXPECT_TRUE(DefaultOverrides("cpu", 8, true).contains("xla_cpu_collective_call_terminate_timeout_seconds"));
+  EXPECT_TRUE(DefaultOverrides("cpu", 8, true)
+                  .contains("xla_cpu_collective_call_terminate_timeout_seconds"));
 }
 
 TEST(SerializeCompileOptions, TheUsersOverrideBeatsTheDefault) {
@@ -64,7 +74,8 @@ TEST(SerializeCompileOptions, TheUsersOverrideBeatsTheDefault) {
     xla::CompileOptionsProto proto;
     EXPECT_TRUE(proto.ParseFromString(SerializeCompileOptions(options, "cpu", {0, 1})));
     for (const auto& entry : proto.env_option_overrides()) {
-      if (entry.key() == "xla_cpu_collective_call_terminate_timeout_seconds") return entry.value().int_field();
+      if (entry.key() == "xla_cpu_collective_call_terminate_timeout_seconds")
+        return entry.value().int_field();
     }
     return -1;
   };

@@ -4,16 +4,21 @@
 
 namespace ulmus::pjrt {
 
-Result<std::vector<HostTensor>> RunOnce(Client& client, const Program& program, std::span<const HostTensor> args,
+Result<std::vector<HostTensor>> RunOnce(Client& client, const Program& program,
+                                        std::span<const HostTensor> args,
                                         const CompileOptions& options) {
   const std::unique_ptr<Executable> executable = TRY(client.Compile(program, options));
   if (static_cast<int64_t>(args.size()) != executable->num_arguments()) {
-    return InvalidArgumentError("{}: found {} arguments, expected {}", program.name, args.size(), executable->num_arguments());
+    return InvalidArgumentError("{}: found {} arguments, expected {}", program.name, args.size(),
+                                executable->num_arguments());
   }
   std::vector<ShardedArray> arrays;
   for (size_t i = 0; i < args.size(); ++i) {
-    Result<ShardedArray> array = ShardedArray::FromHost(client, args[i], executable->argument_layout(static_cast<int64_t>(i)));
-    if (!array.ok()) return array.error().WithContext(fmt::format("{}: argument {} '{}'", program.name, i, program.arguments[i].name));
+    Result<ShardedArray> array = ShardedArray::FromHost(
+        client, args[i], executable->argument_layout(static_cast<int64_t>(i)));
+    if (!array.ok())
+      return array.error().WithContext(
+          fmt::format("{}: argument {} '{}'", program.name, i, program.arguments[i].name));
     arrays.push_back(std::move(*array));
   }
   std::vector<ShardedArray*> pointers;
@@ -25,8 +30,11 @@ Result<std::vector<HostTensor>> RunOnce(Client& client, const Program& program, 
   return tensors;
 }
 
-Result<std::string> DumpOptimizedHlo(Client& client, const Program& program, CompileOptions options) {
-  return ReadHloDump(std::move(options), [&](const CompileOptions& dumping) { return client.Compile(program, dumping).status(); });
+Result<std::string> DumpOptimizedHlo(Client& client, const Program& program,
+                                     CompileOptions options) {
+  return ReadHloDump(std::move(options), [&](const CompileOptions& dumping) {
+    return client.Compile(program, dumping).status();
+  });
 }
 
 }  // namespace ulmus::pjrt

@@ -1,5 +1,5 @@
-// Custom-call handlers for this module's tests, written against the C layout of XLA FFI 0.1: the FFI header belongs to
-// src/kernels. Only what the tests touch is spelled out.
+// Custom-call handlers for this module's tests, written against the C layout of XLA FFI 0.1: the
+// FFI header belongs to src/kernels. Only what the tests touch is spelled out.
 #pragma once
 
 #include <atomic>
@@ -83,7 +83,8 @@ inline void* AddOne(CallFrame* frame) noexcept {
   const auto* y = static_cast<const BufferArg*>(frame->results.values[0]);
   int64_t count = 1;
   for (int64_t d = 0; d < x->rank; ++d) count *= x->dims[d];
-  for (int64_t i = 0; i < count; ++i) static_cast<float*>(y->data)[i] = static_cast<const float*>(x->data)[i] + 1.0f;
+  for (int64_t i = 0; i < count; ++i)
+    static_cast<float*>(y->data)[i] = static_cast<const float*>(x->data)[i] + 1.0f;
   return nullptr;
 }
 

@@ -19,7 +19,8 @@ Result<Client*> SharedClientOf(std::shared_ptr<Plugin> plugin, int64_t num_devic
   static SharedClients& shared = *new SharedClients;  // outlives every test's statics
   const std::lock_guard lock(shared.mutex);
   std::unique_ptr<Client>& client = shared.clients[{plugin.get(), num_devices}];
-  if (client == nullptr) client = TRY(Client::Create(std::move(plugin), {.num_devices = num_devices, .options = {}}));
+  if (client == nullptr)
+    client = TRY(Client::Create(std::move(plugin), {.num_devices = num_devices, .options = {}}));
   return client.get();
 }
 
@@ -31,7 +32,8 @@ std::vector<PluginCandidate> KnownCpuPlugins() {
   for (const KnownWheel& wheel : KnownWheels()) {
     if (wheel.kind != "cpu") continue;
     const auto it = std::ranges::find(found, wheel.name, &PluginCandidate::name);
-    known.push_back(it != found.end() ? *it : PluginCandidate{std::string(wheel.name), "", "", "cpu"});
+    known.push_back(it != found.end() ? *it
+                                      : PluginCandidate{std::string(wheel.name), "", "", "cpu"});
   }
   return known;
 }
@@ -49,10 +51,13 @@ std::string TestName(const PluginCandidate& plugin) {
 }
 
 Result<Client*> SharedClient(const PluginCandidate& plugin, int64_t num_devices) {
-  if (plugin.path.empty()) return NotFoundError("plugin {} is not installed; run `make setup`", plugin.name);
+  if (plugin.path.empty())
+    return NotFoundError("plugin {} is not installed; run `make setup`", plugin.name);
   return SharedClientOf(TRY(Plugin::Load(plugin.path)), num_devices);
 }
 
-Result<Client*> SharedDefaultClient(int64_t num_devices) { return SharedClientOf(TRY(LoadDefaultCpuPlugin()), num_devices); }
+Result<Client*> SharedDefaultClient(int64_t num_devices) {
+  return SharedClientOf(TRY(LoadDefaultCpuPlugin()), num_devices);
+}
 
 }  // namespace ulmus::pjrt

@@ -1,5 +1,5 @@
-// Compiling for hardware that is not here: a topology is the description of a machine by name. What comes out cannot be
-// run, but tells memory, cost and the optimized program.
+// Compiling for hardware that is not here: a topology is the description of a machine by name. What
+// comes out cannot be run, but tells memory, cost and the optimized program.
 #pragma once
 
 #include <cstdint>
@@ -38,12 +38,15 @@ class AotExecutable {
 
 class Topology {
  public:
-  // `name` as the plugin knows it: "v5p:2x2x1", "tpu7x:4x8x8"; options e.g. {"num_slices", 2}. Names and options that the
-  // plugin does not know are its error.
-  static Result<std::unique_ptr<Topology>> Create(std::shared_ptr<Plugin> plugin, const std::string& name,
-                                                  const std::map<std::string, OptionValue>& options = {});
-  // GPUs described by a GpuTargetConfigProto in text format; `shape` is slices x hosts x devices per host: "1x1x8".
-  static Result<std::unique_ptr<Topology>> CreateGpu(std::shared_ptr<Plugin> plugin, const std::string& target_config,
+  // `name` as the plugin knows it: "v5p:2x2x1", "tpu7x:4x8x8"; options e.g. {"num_slices", 2}.
+  // Names and options that the plugin does not know are its error.
+  static Result<std::unique_ptr<Topology>> Create(
+      std::shared_ptr<Plugin> plugin, const std::string& name,
+      const std::map<std::string, OptionValue>& options = {});
+  // GPUs described by a GpuTargetConfigProto in text format; `shape` is slices x hosts x devices
+  // per host: "1x1x8".
+  static Result<std::unique_ptr<Topology>> CreateGpu(std::shared_ptr<Plugin> plugin,
+                                                     const std::string& target_config,
                                                      const std::string& shape);
   Topology(const Topology&) = delete;
   Topology& operator=(const Topology&) = delete;
@@ -57,7 +60,8 @@ class Topology {
   int64_t device_memory_bytes() const { return device_memory_bytes_; }
   const Plugin& plugin() const { return *plugin_; }
 
-  // Errors as Client::Compile; kResourceExhausted when the compiler finds that the program does not fit the device.
+  // Errors as Client::Compile; kResourceExhausted when the compiler finds that the program does not
+  // fit the device.
   Result<AotExecutable> Compile(const Program& program, const CompileOptions& options = {}) const;
 
  private:
@@ -72,11 +76,14 @@ class Topology {
   std::string device_kind_;
 };
 
-// The topology of that name with the plugin that knows it: GPUs of gpu_targets.h ("h100:1x1x8"), else TPUs ("v5p:2x2x1").
-Result<std::unique_ptr<Topology>> FindTopology(const std::string& name, const std::map<std::string, OptionValue>& options = {},
-                                               const DiscoveryOptions& discovery = {});
+// The topology of that name with the plugin that knows it: GPUs of gpu_targets.h ("h100:1x1x8"),
+// else TPUs ("v5p:2x2x1").
+Result<std::unique_ptr<Topology>> FindTopology(
+    const std::string& name, const std::map<std::string, OptionValue>& options = {},
+    const DiscoveryOptions& discovery = {});
 
 // As pjrt/run.h has for clients.
-Result<std::string> DumpOptimizedHlo(const Topology& topology, const Program& program, CompileOptions options = {});
+Result<std::string> DumpOptimizedHlo(const Topology& topology, const Program& program,
+                                     CompileOptions options = {});
 
 }  // namespace ulmus::pjrt

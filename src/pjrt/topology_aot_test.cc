@@ -25,18 +25,20 @@ class TopologyTest : public testing::TestWithParam<Target> {
   void SetUp() override {
     const std::string kind = GetParam().topology.starts_with("h100") ? "cuda" : "tpu";
     const auto plugin = LoadPluginOfKind(kind);
-    if (!plugin.ok() && plugin.error().code() == StatusCode::kNotFound) GTEST_SKIP() << plugin.error().message();
+    if (!plugin.ok() && plugin.error().code() == StatusCode::kNotFound)
+      GTEST_SKIP() << plugin.error().message();
     auto topology = FindTopology(GetParam().topology);
     ASSERT_TRUE(topology.ok()) << topology.status().ToString();
     topology_ = std::move(*topology);
   }
   std::unique_ptr<Topology> topology_;
 };
-INSTANTIATE_TEST_SUITE_P(Targets, TopologyTest,
-                         testing::Values(Target{"v5p:2x2x1", 4, "TPU v5", 100'000'000'000},
-                                         Target{"tpu7x:2x2x1", 8, "TPU7x", 100'000'000'000},
-                                         Target{"h100:1x1x8", 8, "NVIDIA H100 80GB HBM3", 80'000'000'000}),
-                         [](const auto& test) { return test.param.topology.substr(0, test.param.topology.find(':')); });
+INSTANTIATE_TEST_SUITE_P(
+    Targets, TopologyTest,
+    testing::Values(Target{"v5p:2x2x1", 4, "TPU v5", 100'000'000'000},
+                    Target{"tpu7x:2x2x1", 8, "TPU7x", 100'000'000'000},
+                    Target{"h100:1x1x8", 8, "NVIDIA H100 80GB HBM3", 80'000'000'000}),
+    [](const auto& test) { return test.param.topology.substr(0, test.param.topology.find(':')); });
 
 TEST_P(TopologyTest, KnowsItsDevices) {
   EXPECT_EQ(topology_->num_devices(), GetParam().num_devices);
@@ -58,7 +60,8 @@ Program FsdpMatmul(int64_t devices) {
   }
 })",
           .mesh = Mesh({{"fsdp", devices}}),
-          .arguments = {{"x", {DType::kF32, {64, 256}}, {{{"fsdp"}, {}}}, -1}, {"w", {DType::kF32, {256, 512}}, {{{"fsdp"}, {}}}, -1}},
+          .arguments = {{"x", {DType::kF32, {64, 256}}, {{{"fsdp"}, {}}}, -1},
+                        {"w", {DType::kF32, {256, 512}}, {{{"fsdp"}, {}}}, -1}},
           .results = {{"y", {DType::kF32, {64, 512}}, {{{"fsdp"}, {}}}, -1}},
           .custom_calls = {}};
 }
@@ -91,8 +94,11 @@ TEST_P(TopologyTest, CompilesAProgramAndTellsItsMemory) {
 TEST_P(TopologyTest, OptimizedTextShowsTheCollectives) {
   const auto text = DumpOptimizedHlo(*topology_, FsdpMatmul(topology_->num_devices()));
   ASSERT_TRUE(text.ok()) << text.status().ToString();
-  // Which one the compiler picks differs: v5p permutes, tpu7x reduces and scatters, the GPU gathers.
-  const auto shows = [&](const char* collective) { return text->find(collective) != std::string::npos; };
+  // Which one the compiler picks differs: v5p permutes, tpu7x reduces and scatters, the GPU
+  // gathers.
+  const auto shows = [&](const char* collective) {
+    return text->find(collective) != std::string::npos;
+  };
   EXPECT_TRUE(shows("all-gather") || shows("collective-permute") || shows("reduce-scatter"));
 }
 
@@ -111,7 +117,8 @@ TEST_P(TopologyTest, MistakesAreErrors) {
   broken.text = "module @m {\n  nonsense\n}";
   const auto parse = topology_->Compile(broken);
   EXPECT_EQ(parse.status().code(), StatusCode::kInvalidArgument) << parse.status().ToString();
-  EXPECT_THAT(parse.status().message(), AllOf(HasSubstr("-:2:3"), testing::Not(HasSubstr("StableHLO v"))));
+  EXPECT_THAT(parse.status().message(),
+              AllOf(HasSubstr("-:2:3"), testing::Not(HasSubstr("StableHLO v"))));
 }
 
 TEST(TopologyAot, SlicesAreAnOptionAndUnknownNamesAreErrors) {
@@ -121,7 +128,8 @@ TEST(TopologyAot, SlicesAreAnOptionAndUnknownNamesAreErrors) {
   ASSERT_TRUE(two.ok()) << two.status().ToString();
   EXPECT_EQ((*two)->num_devices(), 8);
   EXPECT_THAT(FindTopology("v99:1x1").status().message(), HasSubstr("topology 'v99:1x1'"));
-  EXPECT_THAT(FindTopology("v5p:2x2x1", {{"foo", int64_t{1}}}).status().message(), HasSubstr("foo"));
+  EXPECT_THAT(FindTopology("v5p:2x2x1", {{"foo", int64_t{1}}}).status().message(),
+              HasSubstr("foo"));
   EXPECT_EQ(FindTopology("v5p").status().code(), StatusCode::kInvalidArgument);
 }
 

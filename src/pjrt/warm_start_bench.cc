@@ -1,5 +1,6 @@
-// From the start of a process to an executable from the cache: load the plugin, make a client, look up, load. Each turn is
-// this program started anew; a forked child would inherit a plugin without its threads, and hang.
+// From the start of a process to an executable from the cache: load the plugin, make a client, look
+// up, load. Each turn is this program started anew; a forked child would inherit a plugin without
+// its threads, and hang.
 //   pjrt_bench --benchmark_filter=WarmStart
 #include <benchmark/benchmark.h>
 #include <spawn.h>
@@ -23,14 +24,19 @@ Program Chain() {
   const TensorType type{DType::kF32, {64, 64}};
   std::string body, last = "%x";
   for (int i = 0; i < 40; ++i) {
-    body += fmt::format("    %t{0} = stablehlo.tanh {1} : {2}\n    %y{0} = stablehlo.dot_general %t{0}, {1}, contracting_dims = [1] x [{3}] : ({2}, "
-                        "{2}) -> {2}\n",
-                        i, last, kType, i % 2);
+    body += fmt::format(
+        "    %t{0} = stablehlo.tanh {1} : {2}\n    %y{0} = stablehlo.dot_general %t{0}, {1}, "
+        "contracting_dims = [1] x [{3}] : ({2}, "
+        "{2}) -> {2}\n",
+        i, last, kType, i % 2);
     last = fmt::format("%y{}", i);
   }
   Program program;
   program.name = "chain";
-  program.text = fmt::format("module @chain {{\n  func.func public @main(%x: {0}) -> {0} {{\n{1}    return {2} : {0}\n  }}\n}}", kType, body, last);
+  program.text = fmt::format(
+      "module @chain {{\n  func.func public @main(%x: {0}) -> {0} {{\n{1}    return {2} : {0}\n  "
+      "}}\n}}",
+      kType, body, last);
   program.arguments = {{"x", type, Sharding::Replicated(2), -1}};
   program.results = {{"y", type, Sharding::Replicated(2), -1}};
   return program;
@@ -66,17 +72,21 @@ Turn TakeTurnInChild(const PluginCandidate& candidate, const std::string& direct
   char name[] = "pjrt_bench";
   char* const argv[] = {name, nullptr};
   pid_t pid = 0;
-  CHECK(posix_spawn(&pid, "/proc/self/exe", nullptr, nullptr, argv, environ) == 0, "the benchmark cannot start itself");
+  CHECK(posix_spawn(&pid, "/proc/self/exe", nullptr, nullptr, argv, environ) == 0,
+        "the benchmark cannot start itself");
   int status = 0;
-  CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status), "the child ended with status {}", status);
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status), "the child ended with status {}",
+        status);
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   unsetenv(kPluginVariable);
   CHECK(WEXITSTATUS(status) == kFromCache || WEXITSTATUS(status) == kCompiled, "the child failed");
   return {seconds, WEXITSTATUS(status) == kFromCache};
 }
 
 void WarmStart(benchmark::State& state, const PluginCandidate& candidate) {
-  const std::string directory = std::filesystem::temp_directory_path() / fmt::format("ulmus_warm_start_{}", getpid());
+  const std::string directory =
+      std::filesystem::temp_directory_path() / fmt::format("ulmus_warm_start_{}", getpid());
   const Turn cold = TakeTurnInChild(candidate, directory);
   CHECK(!cold.from_cache, "the first turn found an entry");
   for (auto _ : state) {

@@ -4,7 +4,8 @@ namespace ulmus::pjrt {
 namespace {
 
 constexpr KnownWheel kWheels[] = {
-    {"fastatomstruct-xla-cpu", "fastatomstruct_xla_cpu/libpjrt_cpu.so", "cpu", /*loads_collectives_in_order=*/true},
+    {"fastatomstruct-xla-cpu", "fastatomstruct_xla_cpu/libpjrt_cpu.so", "cpu",
+     /*loads_collectives_in_order=*/true},
     {"lammps-jax-pjrt-cpu", "lammps_jax_pjrt_cpu/pjrt_c_api_cpu_plugin.so", "cpu", false},
     {"xla-cpu-pjrt", "xla_plugins/xla_cpu_pjrt/xla_cpu_pjrt.so", "cpu", false},
     {"jax-cuda13-pjrt", "jax_plugins/xla_cuda13/xla_cuda_plugin.so", "cuda", true},

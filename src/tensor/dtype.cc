@@ -14,9 +14,10 @@ struct DTypeInfo {
 };
 
 constexpr DTypeInfo kInfo[] = {
-    {"bool", "i1", 1},  {"i8", "i8", 1},    {"i16", "i16", 2},  {"i32", "i32", 4},    {"i64", "i64", 8},
-    {"u8", "ui8", 1},   {"u16", "ui16", 2}, {"u32", "ui32", 4}, {"u64", "ui64", 8},   {"f16", "f16", 2},
-    {"bf16", "bf16", 2}, {"f32", "f32", 4},  {"f64", "f64", 8},
+    {"bool", "i1", 1},  {"i8", "i8", 1},   {"i16", "i16", 2},   {"i32", "i32", 4},
+    {"i64", "i64", 8},  {"u8", "ui8", 1},  {"u16", "ui16", 2},  {"u32", "ui32", 4},
+    {"u64", "ui64", 8}, {"f16", "f16", 2}, {"bf16", "bf16", 2}, {"f32", "f32", 4},
+    {"f64", "f64", 8},
 };
 
 const DTypeInfo& Info(DType dtype) { return kInfo[static_cast<size_t>(dtype)]; }
@@ -90,19 +91,32 @@ F16::operator float() const {
 
 double RoundTo(DType dtype, double value) {
   switch (dtype) {
-    case DType::kBool: return value != 0;
-    case DType::kI8: return Saturate<int8_t>(value);
-    case DType::kI16: return Saturate<int16_t>(value);
-    case DType::kI32: return Saturate<int32_t>(value);
-    case DType::kI64: return Saturate<int64_t>(value);
-    case DType::kU8: return Saturate<uint8_t>(value);
-    case DType::kU16: return Saturate<uint16_t>(value);
-    case DType::kU32: return Saturate<uint32_t>(value);
-    case DType::kU64: return Saturate<uint64_t>(value);
-    case DType::kF16: return static_cast<double>(static_cast<float>(F16(static_cast<float>(value))));
-    case DType::kBF16: return static_cast<double>(static_cast<float>(BF16(static_cast<float>(value))));
-    case DType::kF32: return static_cast<double>(static_cast<float>(value));
-    case DType::kF64: return value;
+    case DType::kBool:
+      return value != 0;
+    case DType::kI8:
+      return Saturate<int8_t>(value);
+    case DType::kI16:
+      return Saturate<int16_t>(value);
+    case DType::kI32:
+      return Saturate<int32_t>(value);
+    case DType::kI64:
+      return Saturate<int64_t>(value);
+    case DType::kU8:
+      return Saturate<uint8_t>(value);
+    case DType::kU16:
+      return Saturate<uint16_t>(value);
+    case DType::kU32:
+      return Saturate<uint32_t>(value);
+    case DType::kU64:
+      return Saturate<uint64_t>(value);
+    case DType::kF16:
+      return static_cast<double>(static_cast<float>(F16(static_cast<float>(value))));
+    case DType::kBF16:
+      return static_cast<double>(static_cast<float>(BF16(static_cast<float>(value))));
+    case DType::kF32:
+      return static_cast<double>(static_cast<float>(value));
+    case DType::kF64:
+      return value;
   }
   return value;
 }

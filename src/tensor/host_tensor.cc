@@ -10,19 +10,32 @@ namespace {
 template <class F>
 auto Dispatch(DType dtype, F f) {
   switch (dtype) {
-    case DType::kBool: return f(static_cast<bool*>(nullptr));
-    case DType::kI8: return f(static_cast<int8_t*>(nullptr));
-    case DType::kI16: return f(static_cast<int16_t*>(nullptr));
-    case DType::kI32: return f(static_cast<int32_t*>(nullptr));
-    case DType::kI64: return f(static_cast<int64_t*>(nullptr));
-    case DType::kU8: return f(static_cast<uint8_t*>(nullptr));
-    case DType::kU16: return f(static_cast<uint16_t*>(nullptr));
-    case DType::kU32: return f(static_cast<uint32_t*>(nullptr));
-    case DType::kU64: return f(static_cast<uint64_t*>(nullptr));
-    case DType::kF16: return f(static_cast<F16*>(nullptr));
-    case DType::kBF16: return f(static_cast<BF16*>(nullptr));
-    case DType::kF32: return f(static_cast<float*>(nullptr));
-    case DType::kF64: break;
+    case DType::kBool:
+      return f(static_cast<bool*>(nullptr));
+    case DType::kI8:
+      return f(static_cast<int8_t*>(nullptr));
+    case DType::kI16:
+      return f(static_cast<int16_t*>(nullptr));
+    case DType::kI32:
+      return f(static_cast<int32_t*>(nullptr));
+    case DType::kI64:
+      return f(static_cast<int64_t*>(nullptr));
+    case DType::kU8:
+      return f(static_cast<uint8_t*>(nullptr));
+    case DType::kU16:
+      return f(static_cast<uint16_t*>(nullptr));
+    case DType::kU32:
+      return f(static_cast<uint32_t*>(nullptr));
+    case DType::kU64:
+      return f(static_cast<uint64_t*>(nullptr));
+    case DType::kF16:
+      return f(static_cast<F16*>(nullptr));
+    case DType::kBF16:
+      return f(static_cast<BF16*>(nullptr));
+    case DType::kF32:
+      return f(static_cast<float*>(nullptr));
+    case DType::kF64:
+      break;
   }
   return f(static_cast<double*>(nullptr));
 }
@@ -31,7 +44,8 @@ auto Dispatch(DType dtype, F f) {
 template <class F>
 void ForEachRun(const TensorType& whole, const Dims& offsets, const Shape& block, F f) {
   const int64_t rank = whole.shape.rank();
-  CHECK(block.rank() == rank && static_cast<int64_t>(offsets.size()) == rank, "block {} of {}", block.ToString(), whole.ToString());
+  CHECK(block.rank() == rank && static_cast<int64_t>(offsets.size()) == rank, "block {} of {}",
+        block.ToString(), whole.ToString());
   const int64_t element = SizeBytes(whole.dtype);
   if (rank == 0) return f(int64_t{0}, int64_t{0}, element);
   const Dims strides = whole.shape.Strides();
@@ -102,7 +116,8 @@ HostTensor CopyBlock(const HostTensor& source, const Dims& offsets, const Shape&
 }
 
 void PasteBlock(const HostTensor& block, const Dims& offsets, HostTensor& target) {
-  CHECK(block.dtype() == target.dtype(), "{} pasted into {}", block.type().ToString(), target.type().ToString());
+  CHECK(block.dtype() == target.dtype(), "{} pasted into {}", block.type().ToString(),
+        target.type().ToString());
   ForEachRun(target.type(), offsets, block.shape(), [&](int64_t to, int64_t from, int64_t size) {
     std::memcpy(target.bytes().data() + to, block.bytes().data() + from, static_cast<size_t>(size));
   });

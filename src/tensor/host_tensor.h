@@ -1,4 +1,5 @@
-// A tensor in host memory: type plus 64-byte aligned bytes (the alignment at which PJRT takes host memory as is).
+// A tensor in host memory: type plus 64-byte aligned bytes (the alignment at which PJRT takes host
+// memory as is).
 #pragma once
 
 #include <cstddef>
@@ -14,8 +15,8 @@ inline constexpr size_t kHostAlignment = 64;
 
 class HostTensor {
  public:
-  HostTensor() = default;                    // f32 scalar without storage
-  explicit HostTensor(TensorType type);      // zero-filled
+  HostTensor() = default;                // f32 scalar without storage
+  explicit HostTensor(TensorType type);  // zero-filled
   template <class T>
   HostTensor(Shape shape, std::span<const T> values);  // copies
 
@@ -25,7 +26,9 @@ class HostTensor {
   int64_t num_elements() const { return type_.shape.num_elements(); }
 
   std::span<std::byte> bytes() { return {data_.get(), static_cast<size_t>(type_.size_bytes())}; }
-  std::span<const std::byte> bytes() const { return {data_.get(), static_cast<size_t>(type_.size_bytes())}; }
+  std::span<const std::byte> bytes() const {
+    return {data_.get(), static_cast<size_t>(type_.size_bytes())};
+  }
   // The elements as T; CHECKs that T is the dtype.
   template <class T>
   std::span<T> values();
@@ -64,8 +67,10 @@ std::span<const T> HostTensor::values() const {
 }
 
 template <class T>
-HostTensor::HostTensor(Shape shape, std::span<const T> source) : HostTensor(TensorType{kDTypeOf<T>, std::move(shape)}) {
-  CHECK(static_cast<int64_t>(source.size()) == num_elements(), "{} values for {}", source.size(), type_.ToString());
+HostTensor::HostTensor(Shape shape, std::span<const T> source)
+    : HostTensor(TensorType{kDTypeOf<T>, std::move(shape)}) {
+  CHECK(static_cast<int64_t>(source.size()) == num_elements(), "{} values for {}", source.size(),
+        type_.ToString());
   std::copy(source.begin(), source.end(), values<T>().begin());
 }
 

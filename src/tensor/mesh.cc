@@ -61,31 +61,36 @@ std::string Sharding::ToString() const {
 
 int64_t NumShards(const Mesh& mesh, const Sharding& sharding, int64_t dim) {
   int64_t count = 1;
-  for (const std::string& axis : sharding.dims[static_cast<size_t>(dim)]) count *= mesh.AxisSize(axis);
+  for (const std::string& axis : sharding.dims[static_cast<size_t>(dim)])
+    count *= mesh.AxisSize(axis);
   return count;
 }
 
 Status ValidateSharding(const Mesh& mesh, const Shape& shape, const Sharding& sharding) {
   if (static_cast<int64_t>(sharding.dims.size()) != shape.rank()) {
-    return InvalidArgumentError("sharding {} names {} dimensions, the tensor {} has {}", sharding.ToString(),
-                                sharding.dims.size(), shape.ToString(), shape.rank());
+    return InvalidArgumentError("sharding {} names {} dimensions, the tensor {} has {}",
+                                sharding.ToString(), sharding.dims.size(), shape.ToString(),
+                                shape.rank());
   }
   std::set<std::string> used;
   for (int64_t d = 0; d < shape.rank(); ++d) {
     std::vector<std::string> factors;
     for (const std::string& axis : sharding.dims[static_cast<size_t>(d)]) {
       if (!mesh.HasAxis(axis)) {
-        return InvalidArgumentError("sharding {}: the mesh ({}) has no axis '{}'", sharding.ToString(), mesh.ToString(), axis);
+        return InvalidArgumentError("sharding {}: the mesh ({}) has no axis '{}'",
+                                    sharding.ToString(), mesh.ToString(), axis);
       }
       if (!used.insert(axis).second) {
-        return InvalidArgumentError("sharding {} uses mesh axis '{}' twice", sharding.ToString(), axis);
+        return InvalidArgumentError("sharding {} uses mesh axis '{}' twice", sharding.ToString(),
+                                    axis);
       }
       factors.push_back(fmt::format("{}={}", axis, mesh.AxisSize(axis)));
     }
     const int64_t shards = NumShards(mesh, sharding, d);
     if (shape.dim(d) % shards != 0) {
-      return InvalidArgumentError("dimension {} of {} does not divide over the mesh: {} % ({}) = {}", d, shape.ToString(),
-                                  shape.dim(d), fmt::join(factors, " * "), shape.dim(d) % shards);
+      return InvalidArgumentError(
+          "dimension {} of {} does not divide over the mesh: {} % ({}) = {}", d, shape.ToString(),
+          shape.dim(d), fmt::join(factors, " * "), shape.dim(d) % shards);
     }
   }
   return {};
@@ -95,7 +100,8 @@ Shape LocalShape(const Mesh& mesh, const Shape& shape, const Sharding& sharding)
   const Status valid = ValidateSharding(mesh, shape, sharding);
   CHECK(valid.ok(), "{}", valid.message());
   Dims local = shape.dims();
-  for (size_t d = 0; d < local.size(); ++d) local[d] /= NumShards(mesh, sharding, static_cast<int64_t>(d));
+  for (size_t d = 0; d < local.size(); ++d)
+    local[d] /= NumShards(mesh, sharding, static_cast<int64_t>(d));
   return Shape(local);
 }
 
@@ -104,13 +110,15 @@ Dims ShardOffsets(const Mesh& mesh, const Shape& shape, const Sharding& sharding
   Dims offsets(local.dims().size(), 0);
   for (size_t d = 0; d < offsets.size(); ++d) {
     int64_t block = 0;
-    for (const std::string& axis : sharding.dims[d]) block = block * mesh.AxisSize(axis) + mesh.AxisIndex(axis, device);
+    for (const std::string& axis : sharding.dims[d])
+      block = block * mesh.AxisSize(axis) + mesh.AxisIndex(axis, device);
     offsets[d] = block * local.dims()[d];
   }
   return offsets;
 }
 
-Result<Sharding> ApplyRules(const AxisRules& rules, const Mesh& mesh, std::span<const std::string> logical_axes) {
+Result<Sharding> ApplyRules(const AxisRules& rules, const Mesh& mesh,
+                            std::span<const std::string> logical_axes) {
   Sharding sharding = Sharding::Replicated(static_cast<int64_t>(logical_axes.size()));
   std::set<std::string> used;
   for (size_t d = 0; d < logical_axes.size(); ++d) {
@@ -119,7 +127,8 @@ Result<Sharding> ApplyRules(const AxisRules& rules, const Mesh& mesh, std::span<
     if (rule == rules.end()) {
       std::vector<std::string> known;
       for (const auto& [name, axes] : rules) known.push_back(name);
-      return InvalidArgumentError("no sharding rule for the logical axis '{}'; known: {}", logical_axes[d], fmt::join(known, ", "));
+      return InvalidArgumentError("no sharding rule for the logical axis '{}'; known: {}",
+                                  logical_axes[d], fmt::join(known, ", "));
     }
     for (const std::string& axis : rule->second) {
       if (mesh.HasAxis(axis) && used.insert(axis).second) sharding.dims[d].push_back(axis);

@@ -23,7 +23,8 @@ TEST(Sharding, OffsetsOfAllDevicesTileTheTensor) {
   const Sharding sharding{{{"tensor", "fsdp"}, {}}};
   EXPECT_EQ(LocalShape(kMesh, {16, 3}, sharding), (Shape{2, 3}));
   std::vector<int64_t> starts;
-  for (int64_t device = 0; device < 8; ++device) starts.push_back(ShardOffsets(kMesh, {16, 3}, sharding, device)[0]);
+  for (int64_t device = 0; device < 8; ++device)
+    starts.push_back(ShardOffsets(kMesh, {16, 3}, sharding, device)[0]);
   EXPECT_EQ(starts, (std::vector<int64_t>{0, 8, 2, 10, 4, 12, 6, 14}));
 }
 

@@ -26,6 +26,8 @@ Dims Shape::Strides() const {
 
 std::string Shape::ToString() const { return fmt::format("[{}]", fmt::join(dims_, ",")); }
 
-std::string TensorType::ToString() const { return fmt::format("{}{}", Name(dtype), shape.ToString()); }
+std::string TensorType::ToString() const {
+  return fmt::format("{}{}", Name(dtype), shape.ToString());
+}
 
 }  // namespace ulmus

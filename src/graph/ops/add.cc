@@ -3,7 +3,8 @@
 namespace ulmus::graph {
 
 const OpDef kAdd = BinaryOp(
-    "stablehlo.add", [](Value, Value, Value, Value ct) { return std::pair{ct, ct}; }, [](double x, double y) { return x + y; });
+    "stablehlo.add", [](Value, Value, Value, Value ct) { return std::pair{ct, ct}; },
+    [](double x, double y) { return x + y; });
 
 Value Add(Value x, Value y, Loc loc) { return MakeBinary(kAdd, x, y, loc); }
 

@@ -13,15 +13,19 @@ const OpDef kAllGather = {
         },
     .print =
         [](Printer& p, const Node& n) {
-          p.Emit(n, "\"stablehlo.all_gather\"({}) <{{all_gather_dim = {} : i64, {}, use_global_device_ids}}> : ({}) -> {}", p.Name(n.operands[0]),
-                 n.attrs_as<CollectiveAttrs>().dim, ChannelText(p, n), p.Types(n.operands), MlirType(n.results[0]));
+          p.Emit(n,
+                 "\"stablehlo.all_gather\"({}) <{{all_gather_dim = {} : i64, {}, "
+                 "use_global_device_ids}}> : ({}) -> {}",
+                 p.Name(n.operands[0]), n.attrs_as<CollectiveAttrs>().dim, ChannelText(p, n),
+                 p.Types(n.operands), MlirType(n.results[0]));
         },
     .evaluate_all =
         [](Interpreter& interpreter, const Node& n) {
           EvaluateGroups(interpreter, n, [&](const auto& members) {
             std::vector<RefTensor> parts;
             for (const RefTensor* m : members) parts.push_back(*m);
-            return std::vector<RefTensor>(members.size(), Joined(parts, n.attrs_as<CollectiveAttrs>().dim));
+            return std::vector<RefTensor>(members.size(),
+                                          Joined(parts, n.attrs_as<CollectiveAttrs>().dim));
           });
         },
 };

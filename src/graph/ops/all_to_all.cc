@@ -14,9 +14,11 @@ const OpDef kAllToAll = {
     .print =
         [](Printer& p, const Node& n) {
           const auto& a = n.attrs_as<CollectiveAttrs>();
-          p.Emit(n, "\"stablehlo.all_to_all\"({}) <{{split_dimension = {} : i64, concat_dimension = {} : i64, split_count = {} : i64, {}}}> : ({}) -> {}",
-                 p.Name(n.operands[0]), a.dim, a.concat_dim, GroupSize(p.graph().mesh(), a.axes), ChannelText(p, n), p.Types(n.operands),
-                 MlirType(n.results[0]));
+          p.Emit(n,
+                 "\"stablehlo.all_to_all\"({}) <{{split_dimension = {} : i64, concat_dimension = "
+                 "{} : i64, split_count = {} : i64, {}}}> : ({}) -> {}",
+                 p.Name(n.operands[0]), a.dim, a.concat_dim, GroupSize(p.graph().mesh(), a.axes),
+                 ChannelText(p, n), p.Types(n.operands), MlirType(n.results[0]));
         },
     .evaluate_all =
         [](Interpreter& interpreter, const Node& n) {
@@ -44,7 +46,8 @@ Value AllToAll(Value x, std::string axis, int64_t split_dim, int64_t concat_dim,
   attrs->concat_dim = NormalizeAxis(kAllToAll, concat_dim, x.rank(), loc);
   Dims dims = x.shape().dims();
   int64_t& split = dims[static_cast<size_t>(attrs->dim)];
-  CHECK_AT(loc, split % size == 0, "{}: dimension {} of {}: {} % {} = {}", kAllToAll.name, attrs->dim, x.shape().ToString(), split, size, split % size);
+  CHECK_AT(loc, split % size == 0, "{}: dimension {} of {}: {} % {} = {}", kAllToAll.name,
+           attrs->dim, x.shape().ToString(), split, size, split % size);
   split /= size;
   dims[static_cast<size_t>(attrs->concat_dim)] *= size;
   return MakeValue(kAllToAll, {x}, {x.dtype(), Shape(dims)}, loc, attrs);

@@ -8,7 +8,8 @@ const OpDef kAnd = BinaryOp("stablehlo.and", nullptr, [](double a, double b) {
 });
 
 Value And(Value x, Value y, Loc loc) {
-  CHECK_AT(loc, !IsFloat(x.dtype()), "{} of {}: wants bool or integers", kAnd.name, x.type().ToString());
+  CHECK_AT(loc, !IsFloat(x.dtype()), "{} of {}: wants bool or integers", kAnd.name,
+           x.type().ToString());
   return MakeBinary(kAnd, x, y, loc);
 }
 

@@ -8,15 +8,19 @@ const OpDef kAxisIndex = {
     .name = "axis_index",
     .print =
         [](Printer& p, const Node& n) {
-          // (partition id / stride of the axis) % its size: partitions are numbered row-major over the mesh.
+          // (partition id / stride of the axis) % its size: partitions are numbered row-major over
+          // the mesh.
           const std::string& axis = n.attrs_as<CollectiveAttrs>().axes[0];
           int64_t stride = 1;
           const auto& axes = p.graph().mesh().axes();
           for (size_t i = axes.size(); i-- > 0 && axes[i].name != axis;) stride *= axes[i].size;
           const std::string id = p.EmitTemp("stablehlo.partition_id : tensor<ui32>");
-          const std::string by = p.EmitTemp(fmt::format("stablehlo.constant dense<{}> : tensor<ui32>", stride));
-          const std::string of = p.EmitTemp(fmt::format("stablehlo.constant dense<{}> : tensor<ui32>", p.graph().mesh().AxisSize(axis)));
-          const std::string row = p.EmitTemp(fmt::format("stablehlo.divide {}, {} : tensor<ui32>", id, by));
+          const std::string by =
+              p.EmitTemp(fmt::format("stablehlo.constant dense<{}> : tensor<ui32>", stride));
+          const std::string of = p.EmitTemp(fmt::format(
+              "stablehlo.constant dense<{}> : tensor<ui32>", p.graph().mesh().AxisSize(axis)));
+          const std::string row =
+              p.EmitTemp(fmt::format("stablehlo.divide {}, {} : tensor<ui32>", id, by));
           p.Emit(n, "stablehlo.remainder {}, {} : tensor<ui32>", row, of);
         },
     .evaluate_all =
@@ -24,7 +28,9 @@ const OpDef kAxisIndex = {
           const Mesh& mesh = n.region->graph->mesh();
           Interpreter::Replicas out;
           for (int64_t device = 0; device < interpreter.num_replicas(); ++device) {
-            out.push_back({n.results[0], {static_cast<double>(mesh.AxisIndex(n.attrs_as<CollectiveAttrs>().axes[0], device))}});
+            out.push_back({n.results[0],
+                           {static_cast<double>(
+                               mesh.AxisIndex(n.attrs_as<CollectiveAttrs>().axes[0], device))}});
           }
           interpreter.Set(Value(const_cast<Node*>(&n), 0), std::move(out));
         },

@@ -8,7 +8,8 @@ const OpDef kBitcastConvert = {
     .name = "stablehlo.bitcast_convert",
     .print =
         [](Printer& p, const Node& n) {
-          p.Emit(n, "stablehlo.bitcast_convert {} : ({}) -> {}", p.Name(n.operands[0]), p.Type(n.operands[0]), MlirType(n.results[0]));
+          p.Emit(n, "stablehlo.bitcast_convert {} : ({}) -> {}", p.Name(n.operands[0]),
+                 p.Type(n.operands[0]), MlirType(n.results[0]));
         },
     .evaluate =
         [](const Node& n, std::span<const RefTensor* const> in) {
@@ -20,8 +21,8 @@ const OpDef kBitcastConvert = {
 };
 
 Value BitcastConvert(Value x, DType dtype, Loc loc) {
-  CHECK_AT(loc, SizeBytes(x.dtype()) == SizeBytes(dtype), "{}: {} and {} have different widths", kBitcastConvert.name,
-           x.type().ToString(), Name(dtype));
+  CHECK_AT(loc, SizeBytes(x.dtype()) == SizeBytes(dtype), "{}: {} and {} have different widths",
+           kBitcastConvert.name, x.type().ToString(), Name(dtype));
   return MakeValue(kBitcastConvert, {x}, {dtype, x.shape()}, loc);
 }
 

@@ -32,8 +32,9 @@ const OpDef kBroadcastInDim = {
         },
     .print =
         [](Printer& p, const Node& n) {
-          p.Emit(n, "stablehlo.broadcast_in_dim {}, dims = {} : ({}) -> {}", p.Name(n.operands[0]), ListText(n.attrs_as<BroadcastAttrs>().axes),
-                 p.Type(n.operands[0]), MlirType(n.results[0]));
+          p.Emit(n, "stablehlo.broadcast_in_dim {}, dims = {} : ({}) -> {}", p.Name(n.operands[0]),
+                 ListText(n.attrs_as<BroadcastAttrs>().axes), p.Type(n.operands[0]),
+                 MlirType(n.results[0]));
         },
     .evaluate =
         [](const Node& n, std::span<const RefTensor* const> in) {
@@ -42,8 +43,10 @@ const OpDef kBroadcastInDim = {
           const Shape& from = in[0]->type.shape;
           Dims source(axes.size());
           ForEachIndex(out.type.shape, [&](const Dims& index, int64_t flat) {
-            for (size_t i = 0; i < axes.size(); ++i) source[i] = from.dims()[i] == 1 ? 0 : index[static_cast<size_t>(axes[i])];
-            out.data[static_cast<size_t>(flat)] = in[0]->data[static_cast<size_t>(FlatIndex(from, source))];
+            for (size_t i = 0; i < axes.size(); ++i)
+              source[i] = from.dims()[i] == 1 ? 0 : index[static_cast<size_t>(axes[i])];
+            out.data[static_cast<size_t>(flat)] =
+                in[0]->data[static_cast<size_t>(FlatIndex(from, source))];
           });
           return std::vector{std::move(out)};
         },
@@ -51,12 +54,15 @@ const OpDef kBroadcastInDim = {
 };
 
 Value BroadcastInDim(Value x, Shape shape, Dims axes, Loc loc) {
-  bool fits = static_cast<int64_t>(axes.size()) == x.rank() && std::is_sorted(axes.begin(), axes.end(), std::less_equal<>());
+  bool fits = static_cast<int64_t>(axes.size()) == x.rank() &&
+              std::is_sorted(axes.begin(), axes.end(), std::less_equal<>());
   for (size_t i = 0; fits && i < axes.size(); ++i) {
-    fits = axes[i] >= 0 && axes[i] < shape.rank() && (x.shape().dims()[i] == 1 || x.shape().dims()[i] == shape.dim(axes[i]));
+    fits = axes[i] >= 0 && axes[i] < shape.rank() &&
+           (x.shape().dims()[i] == 1 || x.shape().dims()[i] == shape.dim(axes[i]));
   }
-  CHECK_AT(loc, fits, "{}: {} does not broadcast to {} with its axes at {} (increasing; sizes equal or 1)", kBroadcastInDim.name,
-           x.shape().ToString(), shape.ToString(), ListText(axes));
+  CHECK_AT(loc, fits,
+           "{}: {} does not broadcast to {} with its axes at {} (increasing; sizes equal or 1)",
+           kBroadcastInDim.name, x.shape().ToString(), shape.ToString(), ListText(axes));
   if (x.shape() == shape) return x;
   auto attrs = std::make_shared<BroadcastAttrs>();
   attrs->axes = std::move(axes);

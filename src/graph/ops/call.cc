@@ -8,9 +8,11 @@ namespace {
 
 // Made once per function, by the first call that is differentiated, and shared by all of them.
 struct Derivative {
-  Region* forward = nullptr;       // the function, returning what the backward pass needs as further results
+  Region* forward =
+      nullptr;  // the function, returning what the backward pass needs as further results
   std::vector<TensorType> residual_types;
-  std::shared_ptr<const Attrs> forward_attrs;  // of calls of `forward` whose further results need gradients themselves
+  std::shared_ptr<const Attrs>
+      forward_attrs;  // of calls of `forward` whose further results need gradients themselves
   Region* backward = nullptr;
   // Where each parameter of `backward` comes from.
   enum class Source { kParameter, kResidual, kCotangent };
@@ -23,17 +25,20 @@ struct CallAttrs : Attrs {
 };
 
 void Print(Printer& p, const Node& n) {
-  p.Emit(n, "func.call @{}({}) : ({}) -> ({})", p.FunctionName(*n.regions[0]), p.Names(n.operands), p.Types(n.operands), MlirTypes(n.results));
+  p.Emit(n, "func.call @{}({}) : ({}) -> ({})", p.FunctionName(*n.regions[0]), p.Names(n.operands),
+         p.Types(n.operands), MlirTypes(n.results));
 }
 
 void Evaluate(Interpreter& interpreter, const Node& n) {
   std::vector<Interpreter::Replicas> arguments;
   for (Value v : n.operands) arguments.push_back(interpreter.Get(v));
   const std::vector<Interpreter::Replicas> results = interpreter.Run(*n.regions[0], arguments);
-  for (size_t i = 0; i < n.results.size(); ++i) interpreter.Set(Value(const_cast<Node*>(&n), static_cast<int64_t>(i)), results[i]);
+  for (size_t i = 0; i < n.results.size(); ++i)
+    interpreter.Set(Value(const_cast<Node*>(&n), static_cast<int64_t>(i)), results[i]);
 }
 
-std::unique_ptr<Derivative> Differentiate(Graph& graph, const Region& function, size_t num_results, const Loc& loc) {
+std::unique_ptr<Derivative> Differentiate(Graph& graph, const Region& function, size_t num_results,
+                                          const Loc& loc) {
   auto d = std::make_unique<Derivative>();
   Region& forward = graph.CloneRegion(function);
   d->forward = &forward;
@@ -66,7 +71,8 @@ std::unique_ptr<Derivative> Differentiate(Graph& graph, const Region& function, 
   }
   graph.InRegion(*backward, [&] {
     const Values grads = Backprop(WholeRegion(forward), outputs, cotangents, wrt);
-    for (size_t i = 0; i < grads.size(); ++i) backward->results.push_back(backward->Import(grads[i] ? grads[i] : ZerosLike(wrt[i], loc)));
+    for (size_t i = 0; i < grads.size(); ++i)
+      backward->results.push_back(backward->Import(grads[i] ? grads[i] : ZerosLike(wrt[i], loc)));
   });
   backward->importer = nullptr;
   d->forward_attrs = Function(&forward).attrs();
@@ -76,14 +82,16 @@ std::unique_ptr<Derivative> Differentiate(Graph& graph, const Region& function, 
 Values Vjp(const VjpContext& c) {
   Node& node = c.node;
   Graph& graph = *node.region->graph;
-  // A gradient of a gradient reaches the residuals too: from then on they are results like the others.
+  // A gradient of a gradient reaches the residuals too: from then on they are results like the
+  // others.
   for (size_t i = node.attrs_as<CallAttrs>().num_results; i < c.cotangents.size(); ++i) {
     if (!c.cotangents[i]) continue;
     node.attrs = node.attrs_as<CallAttrs>().derivative->forward_attrs;
     break;
   }
   const auto& attrs = node.attrs_as<CallAttrs>();
-  if (!attrs.derivative) attrs.derivative = Differentiate(graph, *node.regions[0], attrs.num_results, node.loc);
+  if (!attrs.derivative)
+    attrs.derivative = Differentiate(graph, *node.regions[0], attrs.num_results, node.loc);
   const Derivative& d = *attrs.derivative;
   if (node.regions[0] != d.forward) {
     node.regions[0] = d.forward;
@@ -92,9 +100,15 @@ Values Vjp(const VjpContext& c) {
   Values arguments;
   for (const auto& [source, index] : d.inputs) {
     switch (source) {
-      case Derivative::Source::kParameter: arguments.push_back(c.operand(index)); break;
-      case Derivative::Source::kResidual: arguments.push_back(c.result(static_cast<int64_t>(attrs.num_results) + index)); break;
-      case Derivative::Source::kCotangent: arguments.push_back(c.cotangent(index)); break;
+      case Derivative::Source::kParameter:
+        arguments.push_back(c.operand(index));
+        break;
+      case Derivative::Source::kResidual:
+        arguments.push_back(c.result(static_cast<int64_t>(attrs.num_results) + index));
+        break;
+      case Derivative::Source::kCotangent:
+        arguments.push_back(c.cotangent(index));
+        break;
     }
   }
   const Values grads = Call(Function(d.backward), std::move(arguments), node.loc);
@@ -117,29 +131,36 @@ Function::Function(Region* region) : region_(region) {
   attrs_ = std::move(attrs);
 }
 
-Function DefineFunction(Graph& graph, std::vector<TensorType> parameters, const std::function<Values(Values)>& body, Loc loc) {
+Function DefineFunction(Graph& graph, std::vector<TensorType> parameters,
+                        const std::function<Values(Values)>& body, Loc loc) {
   Region& region = graph.NewRegion();
   Values values;
   for (TensorType& type : parameters) values.push_back(region.AddParameter(std::move(type), loc));
   graph.InRegion(region, [&] {
     for (Value v : body(values)) region.results.push_back(region.Import(v));
   });
-  CHECK_AT(loc, region.captured.empty(), "function: the body uses {} {} from outside; pass it as an argument", region.captured[0].node()->op->name,
-           region.captured[0].type().ToString());
+  CHECK_AT(loc, region.captured.empty(),
+           "function: the body uses {} {} from outside; pass it as an argument",
+           region.captured[0].node()->op->name, region.captured[0].type().ToString());
   CHECK_AT(loc, !region.results.empty(), "function: the body returns nothing");
   return Function(&region);
 }
 
 Values Call(Function function, Values arguments, Loc loc) {
   const Region& region = *function.region();
-  CHECK_AT(loc, arguments.size() == region.parameters.size(), "call: {} arguments for {} parameters", arguments.size(), region.parameters.size());
+  CHECK_AT(loc, arguments.size() == region.parameters.size(),
+           "call: {} arguments for {} parameters", arguments.size(), region.parameters.size());
   std::vector<TensorType> types;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const TensorType& wanted = region.parameters[i]->results[0];
-    CHECK_AT(loc, arguments[i].type() == wanted, "call: argument {} is {}, the function takes {}", i, arguments[i].type().ToString(), wanted.ToString());
+    CHECK_AT(loc, arguments[i].type() == wanted, "call: argument {} is {}, the function takes {}",
+             i, arguments[i].type().ToString(), wanted.ToString());
   }
   for (Value v : region.results) types.push_back(v.type());
-  return region.graph->AddNode(kCall, std::move(arguments), std::move(types), function.attrs(), loc, {function.region()}).AllResults();
+  return region.graph
+      ->AddNode(kCall, std::move(arguments), std::move(types), function.attrs(), loc,
+                {function.region()})
+      .AllResults();
 }
 
 }  // namespace ulmus::graph

@@ -5,7 +5,8 @@
 namespace ulmus::graph {
 
 const OpDef kCeil = UnaryOp(
-    "stablehlo.ceil", [](Value, Value, Value) { return Value(); }, [](double x) { return std::ceil(x); });
+    "stablehlo.ceil", [](Value, Value, Value) { return Value(); },
+    [](double x) { return std::ceil(x); });
 
 Value Ceil(Value x, Loc loc) { return MakeUnary(kCeil, x, loc); }
 

@@ -4,13 +4,20 @@
 
 namespace ulmus::graph {
 
-// An identity with a name that rematerialisation policies refer to; leaves no trace in the text. A second operand, if any,
-// is the same value kept from the forward pass: it is what is read, the gradient goes to the first.
+// An identity with a name that rematerialisation policies refer to; leaves no trace in the text. A
+// second operand, if any, is the same value kept from the forward pass: it is what is read, the
+// gradient goes to the first.
 const OpDef kCheckpointName = {
     .name = "checkpoint_name",
-    .vjp = [](const VjpContext& c) { return c.node.operands.size() == 1 ? Values{c.cotangent()} : Values{c.cotangent(), Value()}; },
-    .print = [](Printer& p, const Node& n) { p.BindResults(n, {std::string(p.Name(n.operands.back()))}); },
-    .evaluate = [](const Node&, std::span<const RefTensor* const> in) { return std::vector{*in.back()}; },
+    .vjp =
+        [](const VjpContext& c) {
+          return c.node.operands.size() == 1 ? Values{c.cotangent()}
+                                             : Values{c.cotangent(), Value()};
+        },
+    .print = [](Printer& p,
+                const Node& n) { p.BindResults(n, {std::string(p.Name(n.operands.back()))}); },
+    .evaluate = [](const Node&,
+                   std::span<const RefTensor* const> in) { return std::vector{*in.back()}; },
     .cheap = true,
 };
 

@@ -16,13 +16,16 @@ int64_t GroupSize(const Mesh& mesh, const std::vector<std::string>& axes) {
 }
 
 std::vector<std::vector<int64_t>> Groups(const Mesh& mesh, const std::vector<std::string>& axes) {
-  std::map<std::vector<int64_t>, std::map<int64_t, int64_t>> groups;  // other coordinates -> position -> device
+  std::map<std::vector<int64_t>, std::map<int64_t, int64_t>>
+      groups;  // other coordinates -> position -> device
   for (int64_t device = 0; device < mesh.num_devices(); ++device) {
     int64_t position = 0;
-    for (const std::string& axis : axes) position = position * mesh.AxisSize(axis) + mesh.AxisIndex(axis, device);
+    for (const std::string& axis : axes)
+      position = position * mesh.AxisSize(axis) + mesh.AxisIndex(axis, device);
     std::vector<int64_t> others;
     for (const MeshAxis& axis : mesh.axes()) {
-      if (std::ranges::find(axes, axis.name) == axes.end()) others.push_back(mesh.AxisIndex(axis.name, device));
+      if (std::ranges::find(axes, axis.name) == axes.end())
+        others.push_back(mesh.AxisIndex(axis.name, device));
     }
     groups[others][position] = device;
   }
@@ -37,33 +40,39 @@ std::vector<std::vector<int64_t>> Groups(const Mesh& mesh, const std::vector<std
 std::string GroupsText(const std::vector<std::vector<int64_t>>& groups) {
   std::vector<std::string> rows;
   for (const auto& group : groups) rows.push_back(ListText(group));
-  return fmt::format("dense<[{}]> : tensor<{}x{}xi64>", fmt::join(rows, ", "), groups.size(), groups[0].size());
+  return fmt::format("dense<[{}]> : tensor<{}x{}xi64>", fmt::join(rows, ", "), groups.size(),
+                     groups[0].size());
 }
 
-void CheckManual(const char* op, Graph& graph, const std::vector<std::string>& axes, const Loc& loc) {
+void CheckManual(const char* op, Graph& graph, const std::vector<std::string>& axes,
+                 const Loc& loc) {
   const Region* region = &graph.current();
   while (region != nullptr && region->manual_axes.empty()) region = region->parent;
   CHECK_AT(loc, region != nullptr, "{}: collectives stand inside Manual only", op);
   for (const std::string& axis : axes) {
-    CHECK_AT(loc, std::ranges::find(region->manual_axes, axis) != region->manual_axes.end(), "{}: '{}' is not a manual axis here ({})", op, axis,
+    CHECK_AT(loc, std::ranges::find(region->manual_axes, axis) != region->manual_axes.end(),
+             "{}: '{}' is not a manual axis here ({})", op, axis,
              fmt::join(region->manual_axes, ", "));
   }
 }
 
 std::string ChannelText(Printer& p, const Node& n) {
-  return fmt::format("channel_handle = #stablehlo.channel_handle<handle = {}, type = 1>, replica_groups = {}", p.NextChannel(),
-                     GroupsText(Groups(p.graph().mesh(), n.attrs_as<CollectiveAttrs>().axes)));
+  return fmt::format(
+      "channel_handle = #stablehlo.channel_handle<handle = {}, type = 1>, replica_groups = {}",
+      p.NextChannel(), GroupsText(Groups(p.graph().mesh(), n.attrs_as<CollectiveAttrs>().axes)));
 }
 
-void EvaluateGroups(Interpreter& interpreter, const Node& n,
-                    const std::function<std::vector<RefTensor>(const std::vector<const RefTensor*>&)>& f) {
+void EvaluateGroups(
+    Interpreter& interpreter, const Node& n,
+    const std::function<std::vector<RefTensor>(const std::vector<const RefTensor*>&)>& f) {
   const Interpreter::Replicas& x = interpreter.Get(n.operands[0]);
   Interpreter::Replicas out(x.size());
   for (const auto& group : Groups(n.region->graph->mesh(), n.attrs_as<CollectiveAttrs>().axes)) {
     std::vector<const RefTensor*> members;
     for (int64_t device : group) members.push_back(&x[static_cast<size_t>(device)]);
     std::vector<RefTensor> results = f(members);
-    for (size_t i = 0; i < group.size(); ++i) out[static_cast<size_t>(group[i])] = std::move(results[i]);
+    for (size_t i = 0; i < group.size(); ++i)
+      out[static_cast<size_t>(group[i])] = std::move(results[i]);
   }
   interpreter.Set(Value(const_cast<Node*>(&n), 0), std::move(out));
 }
@@ -73,7 +82,8 @@ RefTensor CutBlock(const RefTensor& whole, const Dims& offset, const Shape& shap
   ForEachIndex(shape, [&](const Dims& index, int64_t flat) {
     Dims source = index;
     for (size_t d = 0; d < source.size(); ++d) source[d] += offset[d];
-    block.data[static_cast<size_t>(flat)] = whole.data[static_cast<size_t>(FlatIndex(whole.type.shape, source))];
+    block.data[static_cast<size_t>(flat)] =
+        whole.data[static_cast<size_t>(FlatIndex(whole.type.shape, source))];
   });
   return block;
 }
@@ -82,7 +92,8 @@ void SetBlock(const RefTensor& block, const Dims& offset, RefTensor& whole) {
   ForEachIndex(block.type.shape, [&](const Dims& index, int64_t flat) {
     Dims target = index;
     for (size_t d = 0; d < target.size(); ++d) target[d] += offset[d];
-    whole.data[static_cast<size_t>(FlatIndex(whole.type.shape, target))] = block.data[static_cast<size_t>(flat)];
+    whole.data[static_cast<size_t>(FlatIndex(whole.type.shape, target))] =
+        block.data[static_cast<size_t>(flat)];
   });
 }
 

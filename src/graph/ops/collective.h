@@ -24,12 +24,14 @@ std::vector<std::vector<int64_t>> Groups(const Mesh& mesh, const std::vector<std
 // "dense<[[0, 1], [2, 3]]> : tensor<2x2xi64>"
 std::string GroupsText(const std::vector<std::vector<int64_t>>& groups);
 // CHECKs that the current region lies in a manual region over all of `axes`.
-void CheckManual(const char* op, Graph& graph, const std::vector<std::string>& axes, const Loc& loc);
+void CheckManual(const char* op, Graph& graph, const std::vector<std::string>& axes,
+                 const Loc& loc);
 // "channel_handle = ..., replica_groups = ..." of a collective over the node's axes.
 std::string ChannelText(Printer& p, const Node& n);
 // Calls f(group) for each group and binds result 0 of every member to what f gives for it.
-void EvaluateGroups(Interpreter& interpreter, const Node& n,
-                    const std::function<std::vector<RefTensor>(const std::vector<const RefTensor*>& members)>& f);
+void EvaluateGroups(
+    Interpreter& interpreter, const Node& n,
+    const std::function<std::vector<RefTensor>(const std::vector<const RefTensor*>& members)>& f);
 // The block of `shape` at `offset`, and back.
 RefTensor CutBlock(const RefTensor& whole, const Dims& offset, const Shape& shape);
 void SetBlock(const RefTensor& block, const Dims& offset, RefTensor& whole);

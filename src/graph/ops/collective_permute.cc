@@ -18,12 +18,16 @@ const OpDef kCollectivePermute = {
           for (const auto& group : Groups(p.graph().mesh(), a.axes)) {
             const auto size = static_cast<int64_t>(group.size());
             for (int64_t i = 0; i < size; ++i) {
-              pairs.push_back({group[static_cast<size_t>(i)], group[static_cast<size_t>(((i + a.shift) % size + size) % size)]});
+              pairs.push_back({group[static_cast<size_t>(i)],
+                               group[static_cast<size_t>(((i + a.shift) % size + size) % size)]});
             }
           }
-          p.Emit(n, "\"stablehlo.collective_permute\"({}) <{{channel_handle = #stablehlo.channel_handle<handle = {}, type = 1>, "
-                    "source_target_pairs = {}}}> : ({}) -> {}",
-                 p.Name(n.operands[0]), p.NextChannel(), GroupsText(pairs), p.Types(n.operands), MlirType(n.results[0]));
+          p.Emit(n,
+                 "\"stablehlo.collective_permute\"({}) <{{channel_handle = "
+                 "#stablehlo.channel_handle<handle = {}, type = 1>, "
+                 "source_target_pairs = {}}}> : ({}) -> {}",
+                 p.Name(n.operands[0]), p.NextChannel(), GroupsText(pairs), p.Types(n.operands),
+                 MlirType(n.results[0]));
         },
     .evaluate_all =
         [](Interpreter& interpreter, const Node& n) {
@@ -31,7 +35,8 @@ const OpDef kCollectivePermute = {
             const auto size = static_cast<int64_t>(members.size());
             std::vector<RefTensor> received(members.size());
             for (int64_t i = 0; i < size; ++i) {
-              const int64_t target = ((i + n.attrs_as<CollectiveAttrs>().shift) % size + size) % size;
+              const int64_t target =
+                  ((i + n.attrs_as<CollectiveAttrs>().shift) % size + size) % size;
               received[static_cast<size_t>(target)] = *members[static_cast<size_t>(i)];
             }
             return received;

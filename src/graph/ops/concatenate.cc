@@ -27,8 +27,8 @@ const OpDef kConcatenate = {
         },
     .print =
         [](Printer& p, const Node& n) {
-          p.Emit(n, "stablehlo.concatenate {}, dim = {} : ({}) -> {}", p.Names(n.operands), n.attrs_as<ConcatenateAttrs>().axis,
-                 p.Types(n.operands), MlirType(n.results[0]));
+          p.Emit(n, "stablehlo.concatenate {}, dim = {} : ({}) -> {}", p.Names(n.operands),
+                 n.attrs_as<ConcatenateAttrs>().axis, p.Types(n.operands), MlirType(n.results[0]));
         },
     .evaluate =
         [](const Node& n, std::span<const RefTensor* const> in) {
@@ -39,7 +39,8 @@ const OpDef kConcatenate = {
             ForEachIndex(part->type.shape, [&](const Dims& index, int64_t flat) {
               Dims target = index;
               target[axis] += offset;
-              out.data[static_cast<size_t>(FlatIndex(out.type.shape, target))] = part->data[static_cast<size_t>(flat)];
+              out.data[static_cast<size_t>(FlatIndex(out.type.shape, target))] =
+                  part->data[static_cast<size_t>(flat)];
             });
             offset += part->type.shape.dims()[axis];
           }
@@ -56,11 +57,12 @@ Value Concatenate(Values parts, int64_t axis, Loc loc) {
   Dims dims = parts[0].shape().dims();
   for (size_t i = 1; i < parts.size(); ++i) {
     Dims other = parts[i].shape().dims();
-    CHECK_AT(loc, other.size() == dims.size() && parts[i].dtype() == parts[0].dtype(), "{}: part 0 is {}, part {} is {}", kConcatenate.name,
-             parts[0].type().ToString(), i, parts[i].type().ToString());
+    CHECK_AT(loc, other.size() == dims.size() && parts[i].dtype() == parts[0].dtype(),
+             "{}: part 0 is {}, part {} is {}", kConcatenate.name, parts[0].type().ToString(), i,
+             parts[i].type().ToString());
     const int64_t size = std::exchange(other[along], dims[along]);
-    CHECK_AT(loc, other == dims, "{} along axis {}: part 0 is {}, part {} is {}", kConcatenate.name, along, parts[0].shape().ToString(), i,
-             parts[i].shape().ToString());
+    CHECK_AT(loc, other == dims, "{} along axis {}: part 0 is {}, part {} is {}", kConcatenate.name,
+             along, parts[0].shape().ToString(), i, parts[i].shape().ToString());
     dims[along] += size;
   }
   const DType dtype = parts[0].dtype();

@@ -9,7 +9,8 @@ namespace ulmus::graph {
 
 namespace {
 
-// All values, or one that every element has. Kept as bits: doubles do not hold every i64, u64 and NaN.
+// All values, or one that every element has. Kept as bits: doubles do not hold every i64, u64 and
+// NaN.
 struct ConstantAttrs : Attrs {
   HostTensor values;
 };
@@ -22,9 +23,11 @@ std::string SplatText(const HostTensor& value) {
   if (dtype == DType::kI64) return fmt::format("{}", value.values<int64_t>()[0]);
   if (dtype == DType::kU64) return fmt::format("{}", value.values<uint64_t>()[0]);
   if (!IsFloat(dtype)) return fmt::format("{}", static_cast<int64_t>(number));
-  if (std::isfinite(number)) return dtype == DType::kF64 ? fmt::format("{:.17e}", number) : fmt::format("{:.9e}", number);
+  if (std::isfinite(number))
+    return dtype == DType::kF64 ? fmt::format("{:.17e}", number) : fmt::format("{:.9e}", number);
   std::string hex;
-  for (std::byte b : value.bytes()) hex = fmt::format("{:02X}", static_cast<int>(b)) + hex;  // most significant first
+  for (std::byte b : value.bytes())
+    hex = fmt::format("{:02X}", static_cast<int>(b)) + hex;  // most significant first
   return "0x" + hex;
 }
 
@@ -33,16 +36,19 @@ std::string ValuesText(const HostTensor& values) {
     std::string list;
     Dims dims = values.shape().dims();
     // Bits are packed in hex form, so booleans are spelled out, one bracket per axis.
-    const std::function<std::string(size_t, int64_t)> nested = [&](size_t axis, int64_t base) -> std::string {
+    const std::function<std::string(size_t, int64_t)> nested = [&](size_t axis,
+                                                                   int64_t base) -> std::string {
       if (axis == dims.size()) return values.Get(base) != 0 ? "true" : "false";
       std::string text = "[";
-      for (int64_t i = 0; i < dims[axis]; ++i) text += (i ? ", " : "") + nested(axis + 1, base * dims[axis] + i);
+      for (int64_t i = 0; i < dims[axis]; ++i)
+        text += (i ? ", " : "") + nested(axis + 1, base * dims[axis] + i);
       return text + "]";
     };
     return nested(0, 0);
   }
   std::string hex = "\"0x";
-  for (std::byte b : values.bytes()) fmt::format_to(std::back_inserter(hex), "{:02X}", static_cast<int>(b));
+  for (std::byte b : values.bytes())
+    fmt::format_to(std::back_inserter(hex), "{:02X}", static_cast<int>(b));
   return hex + "\"";
 }
 
@@ -54,13 +60,15 @@ const OpDef kConstant = {
     .print =
         [](Printer& p, const Node& n) {
           const auto& attrs = n.attrs_as<ConstantAttrs>();
-          const std::string text = attrs.values.num_elements() > 1 ? ValuesText(attrs.values) : SplatText(attrs.values);
+          const std::string text =
+              attrs.values.num_elements() > 1 ? ValuesText(attrs.values) : SplatText(attrs.values);
           p.Emit(n, "stablehlo.constant dense<{}> : {}", text, MlirType(n.results[0]));
         },
     .evaluate =
         [](const Node& n, std::span<const RefTensor* const>) {
           const auto& attrs = n.attrs_as<ConstantAttrs>();
-          if (attrs.values.num_elements() > 1) return std::vector{RefTensor::FromHost(attrs.values)};
+          if (attrs.values.num_elements() > 1)
+            return std::vector{RefTensor::FromHost(attrs.values)};
           RefTensor out = RefTensor::Zeros(n.results[0]);
           std::fill(out.data.begin(), out.data.end(), attrs.values.Get(0));
           return std::vector{std::move(out)};

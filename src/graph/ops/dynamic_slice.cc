@@ -25,8 +25,9 @@ const OpDef kDynamicSlice = {
         },
     .print =
         [](Printer& p, const Node& n) {
-          p.Emit(n, "stablehlo.dynamic_slice {}, sizes = {} : ({}) -> {}", p.Names(n.operands), ListText(n.attrs_as<DynamicSliceAttrs>().sizes),
-                 p.Types(n.operands), MlirType(n.results[0]));
+          p.Emit(n, "stablehlo.dynamic_slice {}, sizes = {} : ({}) -> {}", p.Names(n.operands),
+                 ListText(n.attrs_as<DynamicSliceAttrs>().sizes), p.Types(n.operands),
+                 MlirType(n.results[0]));
         },
     .evaluate =
         [](const Node& n, std::span<const RefTensor* const> in) {
@@ -35,28 +36,35 @@ const OpDef kDynamicSlice = {
           ForEachIndex(out.type.shape, [&](const Dims& index, int64_t flat) {
             Dims source = index;
             for (size_t d = 0; d < source.size(); ++d) source[d] += starts[d];
-            out.data[static_cast<size_t>(flat)] = in[0]->data[static_cast<size_t>(FlatIndex(in[0]->type.shape, source))];
+            out.data[static_cast<size_t>(flat)] =
+                in[0]->data[static_cast<size_t>(FlatIndex(in[0]->type.shape, source))];
           });
           return std::vector{std::move(out)};
         },
 };
 
-Dims ClampedStarts(std::span<const RefTensor* const> starts, const Shape& whole, const Shape& block) {
+Dims ClampedStarts(std::span<const RefTensor* const> starts, const Shape& whole,
+                   const Shape& block) {
   Dims clamped;
   for (size_t d = 0; d < starts.size(); ++d) {
-    clamped.push_back(std::clamp<int64_t>(static_cast<int64_t>(starts[d]->data[0]), 0, whole.dims()[d] - block.dims()[d]));
+    clamped.push_back(std::clamp<int64_t>(static_cast<int64_t>(starts[d]->data[0]), 0,
+                                          whole.dims()[d] - block.dims()[d]));
   }
   return clamped;
 }
 
-void CheckStarts(const OpDef& op, Value x, const Values& starts, const Shape& block, const Loc& loc) {
+void CheckStarts(const OpDef& op, Value x, const Values& starts, const Shape& block,
+                 const Loc& loc) {
   bool fits = static_cast<int64_t>(starts.size()) == x.rank() && block.rank() == x.rank();
   for (size_t d = 0; fits && d < starts.size(); ++d) {
-    fits = starts[d].rank() == 0 && IsInt(starts[d].dtype()) && starts[d].dtype() == starts[0].dtype() && block.dims()[d] >= 1 &&
+    fits = starts[d].rank() == 0 && IsInt(starts[d].dtype()) &&
+           starts[d].dtype() == starts[0].dtype() && block.dims()[d] >= 1 &&
            block.dims()[d] <= x.shape().dims()[d];
   }
-  CHECK_AT(loc, fits, "{}: block {} of {} with {} starts; wants one integer scalar per axis and a block that fits", op.name, block.ToString(),
-           x.shape().ToString(), starts.size());
+  CHECK_AT(
+      loc, fits,
+      "{}: block {} of {} with {} starts; wants one integer scalar per axis and a block that fits",
+      op.name, block.ToString(), x.shape().ToString(), starts.size());
 }
 
 Value DynamicSlice(Value x, Values starts, Dims sizes, Loc loc) {
@@ -65,7 +73,8 @@ Value DynamicSlice(Value x, Values starts, Dims sizes, Loc loc) {
   attrs->sizes = sizes;
   Values operands = {x};
   operands.insert(operands.end(), starts.begin(), starts.end());
-  return MakeValue(kDynamicSlice, std::move(operands), {x.dtype(), Shape(std::move(sizes))}, loc, attrs);
+  return MakeValue(kDynamicSlice, std::move(operands), {x.dtype(), Shape(std::move(sizes))}, loc,
+                   attrs);
 }
 
 }  // namespace ulmus::graph

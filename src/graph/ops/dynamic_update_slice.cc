@@ -16,7 +16,8 @@ const OpDef kDynamicUpdateSlice = {
         },
     .print =
         [](Printer& p, const Node& n) {
-          p.Emit(n, "stablehlo.dynamic_update_slice {} : ({}) -> {}", p.Names(n.operands), p.Types(n.operands), MlirType(n.results[0]));
+          p.Emit(n, "stablehlo.dynamic_update_slice {} : ({}) -> {}", p.Names(n.operands),
+                 p.Types(n.operands), MlirType(n.results[0]));
         },
     .evaluate =
         [](const Node& n, std::span<const RefTensor* const> in) {
@@ -26,7 +27,8 @@ const OpDef kDynamicUpdateSlice = {
           ForEachIndex(block, [&](const Dims& index, int64_t flat) {
             Dims target = index;
             for (size_t d = 0; d < target.size(); ++d) target[d] += starts[d];
-            out.data[static_cast<size_t>(FlatIndex(out.type.shape, target))] = in[1]->data[static_cast<size_t>(flat)];
+            out.data[static_cast<size_t>(FlatIndex(out.type.shape, target))] =
+                in[1]->data[static_cast<size_t>(flat)];
           });
           (void)n;
           return std::vector{std::move(out)};
@@ -35,7 +37,8 @@ const OpDef kDynamicUpdateSlice = {
 
 Value DynamicUpdateSlice(Value x, Value update, Values starts, Loc loc) {
   CheckStarts(kDynamicUpdateSlice, x, starts, update.shape(), loc);
-  CHECK_AT(loc, x.dtype() == update.dtype(), "{}: {} updated with {}", kDynamicUpdateSlice.name, x.type().ToString(), update.type().ToString());
+  CHECK_AT(loc, x.dtype() == update.dtype(), "{}: {} updated with {}", kDynamicUpdateSlice.name,
+           x.type().ToString(), update.type().ToString());
   Values operands = {x, update};
   operands.insert(operands.end(), starts.begin(), starts.end());
   return MakeValue(kDynamicUpdateSlice, std::move(operands), x.type(), loc);

@@ -4,7 +4,8 @@
 
 namespace ulmus::graph {
 
-Region& TraceRegion(const Values& inputs, const std::function<Values(Values)>& body, const Loc& loc) {
+Region& TraceRegion(const Values& inputs, const std::function<Values(Values)>& body,
+                    const Loc& loc) {
   CHECK_AT(loc, !inputs.empty(), "a region needs at least one input");
   Graph& graph = inputs[0].graph();
   Region& region = graph.NewRegion();
@@ -16,11 +17,13 @@ Region& TraceRegion(const Values& inputs, const std::function<Values(Values)>& b
   return region;
 }
 
-Node& MakeInlineNode(const OpDef& op, Values inputs, Region& region, std::shared_ptr<const Attrs> attrs, const Loc& loc) {
+Node& MakeInlineNode(const OpDef& op, Values inputs, Region& region,
+                     std::shared_ptr<const Attrs> attrs, const Loc& loc) {
   std::vector<TensorType> types;
   for (Value v : region.results) types.push_back(v.type());
   inputs.insert(inputs.end(), region.captured.begin(), region.captured.end());
-  return region.graph->AddNode(op, std::move(inputs), std::move(types), std::move(attrs), loc, {&region});
+  return region.graph->AddNode(op, std::move(inputs), std::move(types), std::move(attrs), loc,
+                               {&region});
 }
 
 void PrintInline(Printer& p, const Node& n) {
@@ -33,7 +36,8 @@ void EvaluateInline(Interpreter& interpreter, const Node& n) {
   std::vector<Interpreter::Replicas> arguments;
   for (Value v : n.operands) arguments.push_back(interpreter.Get(v));
   const std::vector<Interpreter::Replicas> results = interpreter.Run(*n.regions[0], arguments);
-  for (size_t i = 0; i < results.size(); ++i) interpreter.Set(Value(const_cast<Node*>(&n), static_cast<int64_t>(i)), results[i]);
+  for (size_t i = 0; i < results.size(); ++i)
+    interpreter.Set(Value(const_cast<Node*>(&n), static_cast<int64_t>(i)), results[i]);
 }
 
 }  // namespace ulmus::graph

@@ -15,7 +15,8 @@ const OpDef kIota = {
     .vjp = [](const VjpContext&) { return Values{}; },
     .print =
         [](Printer& p, const Node& n) {
-          p.Emit(n, "stablehlo.iota dim = {} : {}", n.attrs_as<IotaAttrs>().axis, MlirType(n.results[0]));
+          p.Emit(n, "stablehlo.iota dim = {} : {}", n.attrs_as<IotaAttrs>().axis,
+                 MlirType(n.results[0]));
         },
     .evaluate =
         [](const Node& n, std::span<const RefTensor* const>) {

@@ -9,7 +9,8 @@ const OpDef kIsFinite = {
     .vjp = [](const VjpContext&) { return Values{Value()}; },
     .print =
         [](Printer& p, const Node& n) {
-          p.Emit(n, "stablehlo.is_finite {} : ({}) -> {}", p.Name(n.operands[0]), p.Type(n.operands[0]), MlirType(n.results[0]));
+          p.Emit(n, "stablehlo.is_finite {} : ({}) -> {}", p.Name(n.operands[0]),
+                 p.Type(n.operands[0]), MlirType(n.results[0]));
         },
     .evaluate =
         [](const Node& n, std::span<const RefTensor* const> in) {

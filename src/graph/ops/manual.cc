@@ -31,13 +31,17 @@ void Print(Printer& p, const Node& n) {
     parameters.push_back(fmt::format("{}: {}", names.back(), MlirType(parameter->results[0])));
   }
   const std::string name = p.FreshName();
-  p.EmitLine(fmt::format("{}:{} = sdy.manual_computation({}) in_shardings={} out_shardings={} manual_axes={{{}}} ({}) {{", name, n.results.size(),
-                         p.Names(n.operands), ShardingList(spec.in), ShardingList(spec.out), fmt::join(axes, ", "), fmt::join(parameters, ", ")));
+  p.EmitLine(
+      fmt::format("{}:{} = sdy.manual_computation({}) in_shardings={} out_shardings={} "
+                  "manual_axes={{{}}} ({}) {{",
+                  name, n.results.size(), p.Names(n.operands), ShardingList(spec.in),
+                  ShardingList(spec.out), fmt::join(axes, ", "), fmt::join(parameters, ", ")));
   p.Indent();
   const std::vector<std::string> results = p.Inline(body, names);
   p.EmitLine(fmt::format("sdy.return {} : {}", fmt::join(results, ", "), p.Types(body.results)));
   p.Dedent();
-  p.EmitLine(fmt::format("}} : ({}) -> ({}){}", p.Types(n.operands), MlirTypes(n.results), p.LocText(n)));
+  p.EmitLine(
+      fmt::format("}} : ({}) -> ({}){}", p.Types(n.operands), MlirTypes(n.results), p.LocText(n)));
   std::vector<std::string> bound;
   for (size_t i = 0; i < n.results.size(); ++i) bound.push_back(fmt::format("{}#{}", name, i));
   p.BindResults(n, bound);
@@ -54,14 +58,17 @@ void Evaluate(Interpreter& interpreter, const Node& n) {
     const Shape local = LocalShape(mesh, whole.type.shape, spec.in[i]);
     arguments.emplace_back();
     for (int64_t d = 0; d < devices; ++d) {
-      arguments.back().push_back(CutBlock(whole, ShardOffsets(mesh, whole.type.shape, spec.in[i], d), local));
+      arguments.back().push_back(
+          CutBlock(whole, ShardOffsets(mesh, whole.type.shape, spec.in[i], d), local));
     }
   }
-  const std::vector<Interpreter::Replicas> results = interpreter.RunReplicated(*n.regions[0], arguments, devices);
+  const std::vector<Interpreter::Replicas> results =
+      interpreter.RunReplicated(*n.regions[0], arguments, devices);
   for (size_t i = 0; i < results.size(); ++i) {
     RefTensor whole = RefTensor::Zeros(n.results[i]);
     for (int64_t d = devices; d-- > 0;) {  // device 0 has the last word on replicated parts
-      SetBlock(results[i][static_cast<size_t>(d)], ShardOffsets(mesh, whole.type.shape, spec.out[i], d), whole);
+      SetBlock(results[i][static_cast<size_t>(d)],
+               ShardOffsets(mesh, whole.type.shape, spec.out[i], d), whole);
     }
     interpreter.Set(Value(const_cast<Node*>(&n), static_cast<int64_t>(i)), {std::move(whole)});
   }
@@ -77,7 +84,8 @@ Sharding WithLeading(std::vector<std::string> axes, int64_t rank) {
 std::vector<std::string> UnusedAxes(const ManualSpec& spec, const Sharding& sharding) {
   std::vector<std::string> unused;
   for (const std::string& axis : spec.axes) {
-    const bool used = std::ranges::any_of(sharding.dims, [&](const auto& dim) { return std::ranges::find(dim, axis) != dim.end(); });
+    const bool used = std::ranges::any_of(
+        sharding.dims, [&](const auto& dim) { return std::ranges::find(dim, axis) != dim.end(); });
     if (!used) unused.push_back(axis);
   }
   return unused;
@@ -91,7 +99,8 @@ Node& MakeManual(Graph& graph, Values operands, ManualSpec spec, Region& body, c
   std::vector<TensorType> types;
   for (size_t i = 0; i < body.results.size(); ++i) {
     Dims dims = body.results[i].shape().dims();
-    for (size_t d = 0; d < dims.size(); ++d) dims[d] *= NumShards(graph.mesh(), spec.out[i], static_cast<int64_t>(d));
+    for (size_t d = 0; d < dims.size(); ++d)
+      dims[d] *= NumShards(graph.mesh(), spec.out[i], static_cast<int64_t>(d));
     types.push_back({body.results[i].dtype(), Shape(dims)});
   }
   auto attrs = std::make_shared<ManualAttrs>();
@@ -99,10 +108,11 @@ Node& MakeManual(Graph& graph, Values operands, ManualSpec spec, Region& body, c
   return graph.AddNode(kManual, std::move(operands), std::move(types), attrs, loc, {&body});
 }
 
-// The backward pass is a manual region over the same axes. Convention: the cotangents that devices hold of a value that is
-// equal along an axis add up to its cotangent. So a cotangent that enters is divided by the sizes of the axes along which
-// its value is equal, and one that leaves is summed over them. Forward values it needs leave the forward region stacked
-// along a new leading axis, one block per device.
+// The backward pass is a manual region over the same axes. Convention: the cotangents that devices
+// hold of a value that is equal along an axis add up to its cotangent. So a cotangent that enters
+// is divided by the sizes of the axes along which its value is equal, and one that leaves is summed
+// over them. Forward values it needs leave the forward region stacked along a new leading axis, one
+// block per device.
 Values Vjp(const VjpContext& c) {
   Node& node = c.node;
   Region& forward = *node.regions[0];
@@ -130,7 +140,8 @@ Values Vjp(const VjpContext& c) {
         kept.push_back(v);
         Dims stacked = v.shape().dims();
         stacked.insert(stacked.begin(), 1);
-        const Value block = add_operand(Value(), WithLeading(spec.axes, v.rank()), {v.dtype(), Shape(stacked)});
+        const Value block =
+            add_operand(Value(), WithLeading(spec.axes, v.rank()), {v.dtype(), Shape(stacked)});
         Value own;
         graph.InRegion(self, [&] { own = Reshape(block, v.shape(), node.loc); });
         return own;
@@ -153,7 +164,10 @@ Values Vjp(const VjpContext& c) {
   }
   graph.InRegion(*backward, [&] {
     for (size_t i = 0; i < ct_blocks.size(); ++i) {
-      cotangents.push_back(shares[i] == 1 ? ct_blocks[i] : Div(ct_blocks[i], SplatLike(ct_blocks[i], static_cast<double>(shares[i]))));
+      cotangents.push_back(
+          shares[i] == 1
+              ? ct_blocks[i]
+              : Div(ct_blocks[i], SplatLike(ct_blocks[i], static_cast<double>(shares[i]))));
     }
     const Values grads = Backprop(WholeRegion(forward), outputs, cotangents, wrt);
     for (size_t i = 0; i < wrt.size(); ++i) {
@@ -183,25 +197,30 @@ Values Vjp(const VjpContext& c) {
   for (Value& operand : operands) {
     if (!operand) operand = node.result(static_cast<int64_t>(next_kept++));
   }
-  Node& result = MakeManual(graph, std::move(operands), std::move(backward_spec), *backward, node.loc);
+  Node& result =
+      MakeManual(graph, std::move(operands), std::move(backward_spec), *backward, node.loc);
   Values cts(node.operands.size());
-  for (size_t i = 0; i < wrt_operands.size(); ++i) cts[wrt_operands[i]] = result.result(static_cast<int64_t>(i));
+  for (size_t i = 0; i < wrt_operands.size(); ++i)
+    cts[wrt_operands[i]] = result.result(static_cast<int64_t>(i));
   return cts;
 }
 
 }  // namespace
 
-const OpDef kManual = {.name = "sdy.manual_computation", .vjp = Vjp, .print = Print, .evaluate_all = Evaluate};
+const OpDef kManual = {
+    .name = "sdy.manual_computation", .vjp = Vjp, .print = Print, .evaluate_all = Evaluate};
 
 Values Manual(Values inputs, ManualSpec spec, const std::function<Values(Values)>& body, Loc loc) {
-  CHECK_AT(loc, !inputs.empty() && inputs.size() == spec.in.size(), "{}: {} inputs, {} input shardings", kManual.name, inputs.size(), spec.in.size());
+  CHECK_AT(loc, !inputs.empty() && inputs.size() == spec.in.size(),
+           "{}: {} inputs, {} input shardings", kManual.name, inputs.size(), spec.in.size());
   Graph& graph = inputs[0].graph();
   const Mesh& mesh = graph.mesh();
   if (mesh.num_devices() == 1) return body(std::move(inputs));
   const auto check_axes = [&](const char* what, size_t i, const Sharding& sharding) {
     for (const auto& dim : sharding.dims) {
       for (const std::string& axis : dim) {
-        CHECK_AT(loc, std::ranges::find(spec.axes, axis) != spec.axes.end(), "{}: {} {} is split over '{}', which is not among the manual axes ({})",
+        CHECK_AT(loc, std::ranges::find(spec.axes, axis) != spec.axes.end(),
+                 "{}: {} {} is split over '{}', which is not among the manual axes ({})",
                  kManual.name, what, i, axis, fmt::join(spec.axes, ", "));
       }
     }
@@ -213,15 +232,18 @@ Values Manual(Values inputs, ManualSpec spec, const std::function<Values(Values)
     const Status valid = ValidateSharding(mesh, inputs[i].shape(), spec.in[i]);
     CHECK_AT(loc, valid.ok(), "{}: input {}: {}", kManual.name, i, valid.message());
     check_axes("input", i, spec.in[i]);
-    blocks.push_back(region.AddParameter({inputs[i].dtype(), LocalShape(mesh, inputs[i].shape(), spec.in[i])}, loc));
+    blocks.push_back(region.AddParameter(
+        {inputs[i].dtype(), LocalShape(mesh, inputs[i].shape(), spec.in[i])}, loc));
   }
   graph.InRegion(region, [&] {
     for (Value v : body(blocks)) region.results.push_back(region.Import(v));
   });
-  CHECK_AT(loc, region.results.size() == spec.out.size(), "{}: {} results, {} output shardings", kManual.name, region.results.size(), spec.out.size());
+  CHECK_AT(loc, region.results.size() == spec.out.size(), "{}: {} results, {} output shardings",
+           kManual.name, region.results.size(), spec.out.size());
   for (size_t i = 0; i < spec.out.size(); ++i) {
-    CHECK_AT(loc, static_cast<int64_t>(spec.out[i].dims.size()) == region.results[i].rank(), "{}: output {} is {}, its sharding {} has another rank",
-             kManual.name, i, region.results[i].type().ToString(), spec.out[i].ToString());
+    CHECK_AT(loc, static_cast<int64_t>(spec.out[i].dims.size()) == region.results[i].rank(),
+             "{}: output {} is {}, its sharding {} has another rank", kManual.name, i,
+             region.results[i].type().ToString(), spec.out[i].ToString());
     check_axes("output", i, spec.out[i]);
   }
   return MakeManual(graph, std::move(inputs), std::move(spec), region, loc).AllResults();

@@ -14,7 +14,9 @@ const OpDef kMax = BinaryOp(
       const Value to_x = Select(Compare(Cmp::kGt, x, y), one, half);
       return std::pair{Mul(ct, to_x), Mul(ct, Sub(one, to_x))};
     },
-    [](double x, double y) { return std::isnan(x) || std::isnan(y) ? std::nan("") : std::max(x, y); });
+    [](double x, double y) {
+      return std::isnan(x) || std::isnan(y) ? std::nan("") : std::max(x, y);
+    });
 
 Value Max(Value x, Value y, Loc loc) { return MakeBinary(kMax, x, y, loc); }
 

@@ -14,7 +14,9 @@ const OpDef kMin = BinaryOp(
       const Value to_x = Select(Compare(Cmp::kLt, x, y), one, half);
       return std::pair{Mul(ct, to_x), Mul(ct, Sub(one, to_x))};
     },
-    [](double x, double y) { return std::isnan(x) || std::isnan(y) ? std::nan("") : std::min(x, y); });
+    [](double x, double y) {
+      return std::isnan(x) || std::isnan(y) ? std::nan("") : std::min(x, y);
+    });
 
 Value Min(Value x, Value y, Loc loc) { return MakeBinary(kMin, x, y, loc); }
 

@@ -3,7 +3,8 @@
 namespace ulmus::graph {
 
 const OpDef kNeg = UnaryOp(
-    "stablehlo.negate", [](Value, Value, Value ct) { return Neg(ct); }, [](double x) { return -x; });
+    "stablehlo.negate", [](Value, Value, Value ct) { return Neg(ct); },
+    [](double x) { return -x; });
 
 Value Neg(Value x, Loc loc) { return MakeUnary(kNeg, x, loc, true); }
 

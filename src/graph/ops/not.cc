@@ -16,7 +16,9 @@ OpDef Define() {
       if (dtype == DType::kBool) {
         out.data[i] = x == 0;
       } else {  // ~x = -x - 1, modulo 2^bits for unsigned types
-        out.data[i] = IsSignedInt(dtype) ? -x - 1 : std::ldexp(1.0, static_cast<int>(SizeBytes(dtype) * 8)) - 1 - x;
+        out.data[i] = IsSignedInt(dtype)
+                          ? -x - 1
+                          : std::ldexp(1.0, static_cast<int>(SizeBytes(dtype) * 8)) - 1 - x;
       }
     }
     return std::vector{std::move(out)};
@@ -29,7 +31,8 @@ OpDef Define() {
 const OpDef kNot = Define();
 
 Value Not(Value x, Loc loc) {
-  CHECK_AT(loc, !IsFloat(x.dtype()), "{} of {}: wants bool or integers", kNot.name, x.type().ToString());
+  CHECK_AT(loc, !IsFloat(x.dtype()), "{} of {}: wants bool or integers", kNot.name,
+           x.type().ToString());
   return MakeValue(kNot, {x}, x.type(), loc);
 }
 

@@ -4,22 +4,29 @@
 
 namespace ulmus::graph {
 
-Value MakeValue(const OpDef& op, Values operands, TensorType result, const Loc& loc, std::shared_ptr<const Attrs> attrs) {
+Value MakeValue(const OpDef& op, Values operands, TensorType result, const Loc& loc,
+                std::shared_ptr<const Attrs> attrs) {
   Graph& graph = operands[0].graph();
-  return graph.AddNode(op, std::move(operands), {std::move(result)}, std::move(attrs), loc).result();
+  return graph.AddNode(op, std::move(operands), {std::move(result)}, std::move(attrs), loc)
+      .result();
 }
 
-Values MakeValues(const OpDef& op, Values operands, std::vector<TensorType> results, const Loc& loc, std::shared_ptr<const Attrs> attrs) {
+Values MakeValues(const OpDef& op, Values operands, std::vector<TensorType> results, const Loc& loc,
+                  std::shared_ptr<const Attrs> attrs) {
   Graph& graph = operands[0].graph();
-  return graph.AddNode(op, std::move(operands), std::move(results), std::move(attrs), loc).AllResults();
+  return graph.AddNode(op, std::move(operands), std::move(results), std::move(attrs), loc)
+      .AllResults();
 }
 
-OpDef UnaryOp(const char* mlir_name, std::function<Value(Value, Value, Value)> vjp, std::function<double(double)> f) {
+OpDef UnaryOp(const char* mlir_name, std::function<Value(Value, Value, Value)> vjp,
+              std::function<double(double)> f) {
   const bool chlo = std::string_view(mlir_name).starts_with("chlo.");
   OpDef op;
   op.name = mlir_name;
   if (vjp) {
-    op.vjp = [vjp](const VjpContext& c) { return Values{vjp(c.operand(0), c.result(), c.cotangent())}; };
+    op.vjp = [vjp](const VjpContext& c) {
+      return Values{vjp(c.operand(0), c.result(), c.cotangent())};
+    };
   }
   op.print = [mlir_name, chlo](Printer& p, const Node& n) {
     const std::string type = MlirType(n.results[0]);
@@ -34,11 +41,13 @@ OpDef UnaryOp(const char* mlir_name, std::function<Value(Value, Value, Value)> v
 }
 
 Value MakeUnary(const OpDef& op, Value x, const Loc& loc, bool ints) {
-  CHECK_AT(loc, IsFloat(x.dtype()) || (ints && IsInt(x.dtype())), "{} of {}: the element type is not supported", op.name, x.type().ToString());
+  CHECK_AT(loc, IsFloat(x.dtype()) || (ints && IsInt(x.dtype())),
+           "{} of {}: the element type is not supported", op.name, x.type().ToString());
   return MakeValue(op, {x}, x.type(), loc);
 }
 
-OpDef BinaryOp(const char* mlir_name, std::function<std::pair<Value, Value>(Value, Value, Value, Value)> vjp,
+OpDef BinaryOp(const char* mlir_name,
+               std::function<std::pair<Value, Value>(Value, Value, Value, Value)> vjp,
                std::function<double(double, double)> f) {
   OpDef op;
   op.name = mlir_name;
@@ -60,14 +69,16 @@ OpDef BinaryOp(const char* mlir_name, std::function<std::pair<Value, Value>(Valu
 }
 
 Value MakeBinary(const OpDef& op, Value x, Value y, const Loc& loc) {
-  CHECK_AT(loc, x.type() == y.type(), "{}: operand types differ: {} and {}; broadcast or convert one of them first", op.name,
+  CHECK_AT(loc, x.type() == y.type(),
+           "{}: operand types differ: {} and {}; broadcast or convert one of them first", op.name,
            x.type().ToString(), y.type().ToString());
   return MakeValue(op, {x, y}, x.type(), loc);
 }
 
 int64_t NormalizeAxis(const OpDef& op, int64_t axis, int64_t rank, const Loc& loc) {
   const int64_t index = axis < 0 ? axis + rank : axis;
-  CHECK_AT(loc, index >= 0 && index < rank, "{}: axis {} of a tensor of rank {}", op.name, axis, rank);
+  CHECK_AT(loc, index >= 0 && index < rank, "{}: axis {} of a tensor of rank {}", op.name, axis,
+           rank);
   return index;
 }
 

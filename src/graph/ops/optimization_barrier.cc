@@ -7,7 +7,8 @@ const OpDef kOptimizationBarrier = {
     .vjp = [](const VjpContext& c) { return c.cotangents; },
     .print =
         [](Printer& p, const Node& n) {
-          p.Emit(n, "stablehlo.optimization_barrier {} : {}", p.Names(n.operands), p.Types(n.operands));
+          p.Emit(n, "stablehlo.optimization_barrier {} : {}", p.Names(n.operands),
+                 p.Types(n.operands));
         },
     .evaluate =
         [](const Node&, std::span<const RefTensor* const> in) {

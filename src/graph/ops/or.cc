@@ -8,7 +8,8 @@ const OpDef kOr = BinaryOp("stablehlo.or", nullptr, [](double a, double b) {
 });
 
 Value Or(Value x, Value y, Loc loc) {
-  CHECK_AT(loc, !IsFloat(x.dtype()), "{} of {}: wants bool or integers", kOr.name, x.type().ToString());
+  CHECK_AT(loc, !IsFloat(x.dtype()), "{} of {}: wants bool or integers", kOr.name,
+           x.type().ToString());
   return MakeBinary(kOr, x, y, loc);
 }
 

@@ -19,12 +19,15 @@ OpDef ReduceOp(ReduceSpec spec, std::function<Value(const VjpContext&, const Dim
   OpDef op;
   op.name = spec.mlir_name;
   if (vjp) {
-    op.vjp = [vjp](const VjpContext& c) { return Values{vjp(c, c.node.attrs_as<ReduceAttrs>().axes), Value()}; };
+    op.vjp = [vjp](const VjpContext& c) {
+      return Values{vjp(c, c.node.attrs_as<ReduceAttrs>().axes), Value()};
+    };
   }
   op.print = [spec](Printer& p, const Node& n) {
     const Value init = n.operands[1];
-    p.Emit(n, "stablehlo.reduce({} init: {}) applies {} across dimensions = {} : ({}) -> {}", p.Name(n.operands[0]), p.Name(init),
-           spec.mlir_name, ListText(n.attrs_as<ReduceAttrs>().axes), p.Types(n.operands), MlirType(n.results[0]));
+    p.Emit(n, "stablehlo.reduce({} init: {}) applies {} across dimensions = {} : ({}) -> {}",
+           p.Name(n.operands[0]), p.Name(init), spec.mlir_name,
+           ListText(n.attrs_as<ReduceAttrs>().axes), p.Types(n.operands), MlirType(n.results[0]));
   };
   op.evaluate = [spec](const Node& n, std::span<const RefTensor* const> in) {
     RefTensor out = RefTensor::Zeros(n.results[0]);
@@ -46,7 +49,8 @@ OpDef ReduceOp(ReduceSpec spec, std::function<Value(const VjpContext&, const Dim
 Value MakeReduce(const OpDef& op, Value x, Dims axes, double neutral, const Loc& loc) {
   for (int64_t& axis : axes) axis = NormalizeAxis(op, axis, x.rank(), loc);
   std::ranges::sort(axes);
-  CHECK_AT(loc, std::ranges::adjacent_find(axes) == axes.end(), "{}: an axis of {} is named twice", op.name, ListText(axes));
+  CHECK_AT(loc, std::ranges::adjacent_find(axes) == axes.end(), "{}: an axis of {} is named twice",
+           op.name, ListText(axes));
   if (axes.empty()) return x;
   Dims kept;
   for (int64_t d = 0; d < x.rank(); ++d) {

@@ -7,9 +7,15 @@
 
 namespace ulmus::graph {
 
-const OpDef kReduceMax = ReduceOp({"stablehlo.maximum", [](double a, double b) { return std::isnan(a) || std::isnan(b) ? std::nan("") : std::max(a, b); }},
-                               ExtremumVjp);
+const OpDef kReduceMax =
+    ReduceOp({"stablehlo.maximum",
+              [](double a, double b) {
+                return std::isnan(a) || std::isnan(b) ? std::nan("") : std::max(a, b);
+              }},
+             ExtremumVjp);
 
-Value ReduceMax(Value x, Dims axes, Loc loc) { return MakeReduce(kReduceMax, x, std::move(axes), LowestValue(x.dtype()), loc); }
+Value ReduceMax(Value x, Dims axes, Loc loc) {
+  return MakeReduce(kReduceMax, x, std::move(axes), LowestValue(x.dtype()), loc);
+}
 
 }  // namespace ulmus::graph

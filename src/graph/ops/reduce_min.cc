@@ -7,9 +7,15 @@
 
 namespace ulmus::graph {
 
-const OpDef kReduceMin = ReduceOp({"stablehlo.minimum", [](double a, double b) { return std::isnan(a) || std::isnan(b) ? std::nan("") : std::min(a, b); }},
-                               ExtremumVjp);
+const OpDef kReduceMin =
+    ReduceOp({"stablehlo.minimum",
+              [](double a, double b) {
+                return std::isnan(a) || std::isnan(b) ? std::nan("") : std::min(a, b);
+              }},
+             ExtremumVjp);
 
-Value ReduceMin(Value x, Dims axes, Loc loc) { return MakeReduce(kReduceMin, x, std::move(axes), HighestValue(x.dtype()), loc); }
+Value ReduceMin(Value x, Dims axes, Loc loc) {
+  return MakeReduce(kReduceMin, x, std::move(axes), HighestValue(x.dtype()), loc);
+}
 
 }  // namespace ulmus::graph

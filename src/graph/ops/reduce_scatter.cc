@@ -13,12 +13,15 @@ const OpDef kReduceScatter = {
         },
     .print =
         [](Printer& p, const Node& n) {
-          const std::string a = p.FreshName(), b = p.FreshName(), sum = p.FreshName(), t = MlirType({n.results[0].dtype, {}});
+          const std::string a = p.FreshName(), b = p.FreshName(), sum = p.FreshName(),
+                            t = MlirType({n.results[0].dtype, {}});
           p.Emit(n,
-                 "\"stablehlo.reduce_scatter\"({}) <{{scatter_dimension = {} : i64, {}, use_global_device_ids}}> ({{\n      ^bb0({}: {}, {}: "
-                 "{}):\n        {} = stablehlo.add {}, {} : {}\n        stablehlo.return {} : {}\n      }}) : ({}) -> {}",
-                 p.Name(n.operands[0]), n.attrs_as<CollectiveAttrs>().dim, ChannelText(p, n), a, t, b, t, sum, a, b, t, sum, t,
-                 p.Types(n.operands), MlirType(n.results[0]));
+                 "\"stablehlo.reduce_scatter\"({}) <{{scatter_dimension = {} : i64, {}, "
+                 "use_global_device_ids}}> ({{\n      ^bb0({}: {}, {}: "
+                 "{}):\n        {} = stablehlo.add {}, {} : {}\n        stablehlo.return {} : {}\n "
+                 "     }}) : ({}) -> {}",
+                 p.Name(n.operands[0]), n.attrs_as<CollectiveAttrs>().dim, ChannelText(p, n), a, t,
+                 b, t, sum, a, b, t, sum, t, p.Types(n.operands), MlirType(n.results[0]));
         },
     .evaluate_all =
         [](Interpreter& interpreter, const Node& n) {
@@ -26,7 +29,8 @@ const OpDef kReduceScatter = {
             const RefTensor sum = SumOf(members);
             std::vector<RefTensor> blocks;
             const auto count = static_cast<int64_t>(members.size());
-            for (int64_t i = 0; i < count; ++i) blocks.push_back(BlockOf(sum, n.attrs_as<CollectiveAttrs>().dim, i, count));
+            for (int64_t i = 0; i < count; ++i)
+              blocks.push_back(BlockOf(sum, n.attrs_as<CollectiveAttrs>().dim, i, count));
             return blocks;
           });
         },
@@ -41,8 +45,8 @@ Value ReduceScatter(Value x, std::vector<std::string> axes, int64_t dim, Loc loc
   attrs->axes = std::move(axes);
   Dims dims = x.shape().dims();
   int64_t& scattered = dims[static_cast<size_t>(attrs->dim)];
-  CHECK_AT(loc, scattered % size == 0, "{}: dimension {} of {}: {} % {} = {}", kReduceScatter.name, attrs->dim, x.shape().ToString(), scattered, size,
-           scattered % size);
+  CHECK_AT(loc, scattered % size == 0, "{}: dimension {} of {}: {} % {} = {}", kReduceScatter.name,
+           attrs->dim, x.shape().ToString(), scattered, size, scattered % size);
   scattered /= size;
   return MakeValue(kReduceScatter, {x}, {x.dtype(), Shape(dims)}, loc, attrs);
 }

@@ -7,7 +7,8 @@ const OpDef kReshape = {
     .vjp = [](const VjpContext& c) { return Values{Reshape(c.cotangent(), c.operand(0).shape())}; },
     .print =
         [](Printer& p, const Node& n) {
-          p.Emit(n, "stablehlo.reshape {} : ({}) -> {}", p.Name(n.operands[0]), p.Type(n.operands[0]), MlirType(n.results[0]));
+          p.Emit(n, "stablehlo.reshape {} : ({}) -> {}", p.Name(n.operands[0]),
+                 p.Type(n.operands[0]), MlirType(n.results[0]));
         },
     .evaluate =
         [](const Node& n, std::span<const RefTensor* const> in) {
@@ -17,7 +18,8 @@ const OpDef kReshape = {
 };
 
 Value Reshape(Value x, Shape shape, Loc loc) {
-  CHECK_AT(loc, x.shape().num_elements() == shape.num_elements(), "{}: {} has {} elements, {} has {}", kReshape.name, x.shape().ToString(),
+  CHECK_AT(loc, x.shape().num_elements() == shape.num_elements(),
+           "{}: {} has {} elements, {} has {}", kReshape.name, x.shape().ToString(),
            x.shape().num_elements(), shape.ToString(), shape.num_elements());
   if (x.shape() == shape) return x;
   return MakeValue(kReshape, {x}, {x.dtype(), std::move(shape)}, loc);

@@ -25,7 +25,8 @@ OpDef Define() {
 const OpDef kShiftLeft = Define();
 
 Value ShiftLeft(Value x, Value y, Loc loc) {
-  CHECK_AT(loc, IsUnsignedInt(x.dtype()), "{} of {}: wants unsigned integers", kShiftLeft.name, x.type().ToString());
+  CHECK_AT(loc, IsUnsignedInt(x.dtype()), "{} of {}: wants unsigned integers", kShiftLeft.name,
+           x.type().ToString());
   return MakeBinary(kShiftLeft, x, y, loc);
 }
 

@@ -25,7 +25,8 @@ OpDef Define() {
 const OpDef kShiftRightLogical = Define();
 
 Value ShiftRightLogical(Value x, Value y, Loc loc) {
-  CHECK_AT(loc, IsUnsignedInt(x.dtype()), "{} of {}: wants unsigned integers", kShiftRightLogical.name, x.type().ToString());
+  CHECK_AT(loc, IsUnsignedInt(x.dtype()), "{} of {}: wants unsigned integers",
+           kShiftRightLogical.name, x.type().ToString());
   return MakeBinary(kShiftRightLogical, x, y, loc);
 }
 

@@ -3,7 +3,10 @@
 namespace ulmus::graph {
 
 const OpDef kSign = UnaryOp(
-    "stablehlo.sign", [](Value, Value, Value) { return Value(); }, [](double x) { return x > 0 ? 1.0 : x < 0 ? -1.0 : x; });
+    "stablehlo.sign", [](Value, Value, Value) { return Value(); },
+    [](double x) { return x > 0   ? 1.0
+                          : x < 0 ? -1.0
+                                  : x; });
 
 Value Sign(Value x, Loc loc) { return MakeUnary(kSign, x, loc, true); }
 

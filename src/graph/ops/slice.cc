@@ -29,9 +29,11 @@ const OpDef kSlice = {
           const auto& a = n.attrs_as<SliceAttrs>();
           std::string ranges;
           for (size_t d = 0; d < a.starts.size(); ++d) {
-            ranges += fmt::format("{}{}:{}:{}", d ? ", " : "", a.starts[d], a.limits[d], a.strides[d]);
+            ranges +=
+                fmt::format("{}{}:{}:{}", d ? ", " : "", a.starts[d], a.limits[d], a.strides[d]);
           }
-          p.Emit(n, "stablehlo.slice {} [{}] : ({}) -> {}", p.Name(n.operands[0]), ranges, p.Type(n.operands[0]), MlirType(n.results[0]));
+          p.Emit(n, "stablehlo.slice {} [{}] : ({}) -> {}", p.Name(n.operands[0]), ranges,
+                 p.Type(n.operands[0]), MlirType(n.results[0]));
         },
     .evaluate =
         [](const Node& n, std::span<const RefTensor* const> in) {
@@ -39,8 +41,10 @@ const OpDef kSlice = {
           const auto& a = n.attrs_as<SliceAttrs>();
           Dims source(a.starts.size());
           ForEachIndex(out.type.shape, [&](const Dims& index, int64_t flat) {
-            for (size_t d = 0; d < index.size(); ++d) source[d] = a.starts[d] + index[d] * a.strides[d];
-            out.data[static_cast<size_t>(flat)] = in[0]->data[static_cast<size_t>(FlatIndex(in[0]->type.shape, source))];
+            for (size_t d = 0; d < index.size(); ++d)
+              source[d] = a.starts[d] + index[d] * a.strides[d];
+            out.data[static_cast<size_t>(flat)] =
+                in[0]->data[static_cast<size_t>(FlatIndex(in[0]->type.shape, source))];
           });
           return std::vector{std::move(out)};
         },
@@ -53,14 +57,17 @@ Value Slice(Value x, Dims starts, Dims limits, Dims strides, Loc loc) {
   bool fits = starts.size() == rank && limits.size() == rank && strides.size() == rank;
   Dims dims;
   for (size_t d = 0; fits && d < rank; ++d) {
-    fits = starts[d] >= 0 && starts[d] < limits[d] && limits[d] <= x.shape().dims()[d] && strides[d] > 0;
+    fits = starts[d] >= 0 && starts[d] < limits[d] && limits[d] <= x.shape().dims()[d] &&
+           strides[d] > 0;
     dims.push_back((limits[d] - starts[d] + strides[d] - 1) / strides[d]);
   }
-  CHECK_AT(loc, fits, "{}: {} from {} to {} by {} does not lie in the tensor or is empty", kSlice.name, x.shape().ToString(), ListText(starts),
-           ListText(limits), ListText(strides));
+  CHECK_AT(loc, fits, "{}: {} from {} to {} by {} does not lie in the tensor or is empty",
+           kSlice.name, x.shape().ToString(), ListText(starts), ListText(limits),
+           ListText(strides));
   if (Shape(dims) == x.shape()) return x;
   auto attrs = std::make_shared<SliceAttrs>();
-  attrs->starts = std::move(starts), attrs->limits = std::move(limits), attrs->strides = std::move(strides);
+  attrs->starts = std::move(starts), attrs->limits = std::move(limits),
+  attrs->strides = std::move(strides);
   return MakeValue(kSlice, {x}, {x.dtype(), Shape(dims)}, loc, attrs);
 }
 

@@ -5,7 +5,8 @@
 namespace ulmus::graph {
 
 const OpDef kSqrt = UnaryOp(
-    "stablehlo.sqrt", [](Value, Value y, Value ct) { return Div(Mul(ct, SplatLike(y, 0.5)), y); }, [](double x) { return std::sqrt(x); });
+    "stablehlo.sqrt", [](Value, Value y, Value ct) { return Div(Mul(ct, SplatLike(y, 0.5)), y); },
+    [](double x) { return std::sqrt(x); });
 
 Value Sqrt(Value x, Loc loc) { return MakeUnary(kSqrt, x, loc); }
 

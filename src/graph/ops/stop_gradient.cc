@@ -6,8 +6,10 @@ namespace ulmus::graph {
 const OpDef kStopGradient = {
     .name = "stop_gradient",
     .vjp = [](const VjpContext&) { return Values{Value()}; },
-    .print = [](Printer& p, const Node& n) { p.BindResults(n, {std::string(p.Name(n.operands[0]))}); },
-    .evaluate = [](const Node&, std::span<const RefTensor* const> in) { return std::vector{*in[0]}; },
+    .print = [](Printer& p,
+                const Node& n) { p.BindResults(n, {std::string(p.Name(n.operands[0]))}); },
+    .evaluate = [](const Node&,
+                   std::span<const RefTensor* const> in) { return std::vector{*in[0]}; },
     .cheap = true,
 };
 

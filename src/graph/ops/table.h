@@ -1,4 +1,5 @@
-// The index of all ops. A new op: its file, its line here and in table.cc, its function in graph/ops.h.
+// The index of all ops. A new op: its file, its line here and in table.cc, its function in
+// graph/ops.h.
 #pragma once
 
 #include <span>

@@ -19,13 +19,15 @@ const OpDef kTranspose = {
         [](const VjpContext& c) {
           const Dims& permutation = c.node.attrs_as<TransposeAttrs>().permutation;
           Dims inverse(permutation.size());
-          for (size_t i = 0; i < permutation.size(); ++i) inverse[static_cast<size_t>(permutation[i])] = static_cast<int64_t>(i);
+          for (size_t i = 0; i < permutation.size(); ++i)
+            inverse[static_cast<size_t>(permutation[i])] = static_cast<int64_t>(i);
           return Values{Transpose(c.cotangent(), inverse)};
         },
     .print =
         [](Printer& p, const Node& n) {
           p.Emit(n, "stablehlo.transpose {}, dims = {} : ({}) -> {}", p.Name(n.operands[0]),
-                 ListText(n.attrs_as<TransposeAttrs>().permutation), p.Type(n.operands[0]), MlirType(n.results[0]));
+                 ListText(n.attrs_as<TransposeAttrs>().permutation), p.Type(n.operands[0]),
+                 MlirType(n.results[0]));
         },
     .evaluate =
         [](const Node& n, std::span<const RefTensor* const> in) {
@@ -33,8 +35,10 @@ const OpDef kTranspose = {
           const Dims& permutation = n.attrs_as<TransposeAttrs>().permutation;
           Dims source(permutation.size());
           ForEachIndex(out.type.shape, [&](const Dims& index, int64_t flat) {
-            for (size_t d = 0; d < index.size(); ++d) source[static_cast<size_t>(permutation[d])] = index[d];
-            out.data[static_cast<size_t>(flat)] = in[0]->data[static_cast<size_t>(FlatIndex(in[0]->type.shape, source))];
+            for (size_t d = 0; d < index.size(); ++d)
+              source[static_cast<size_t>(permutation[d])] = index[d];
+            out.data[static_cast<size_t>(flat)] =
+                in[0]->data[static_cast<size_t>(FlatIndex(in[0]->type.shape, source))];
           });
           return std::vector{std::move(out)};
         },
@@ -45,8 +49,9 @@ Value Transpose(Value x, Dims permutation, Loc loc) {
   Dims sorted = permutation, identity(permutation.size()), dims;
   std::sort(sorted.begin(), sorted.end());
   std::iota(identity.begin(), identity.end(), 0);
-  CHECK_AT(loc, sorted == identity && static_cast<int64_t>(permutation.size()) == x.rank(), "{}: {} is not a permutation of the axes of {}",
-           kTranspose.name, ListText(permutation), x.shape().ToString());
+  CHECK_AT(loc, sorted == identity && static_cast<int64_t>(permutation.size()) == x.rank(),
+           "{}: {} is not a permutation of the axes of {}", kTranspose.name, ListText(permutation),
+           x.shape().ToString());
   if (permutation == identity) return x;
   for (int64_t axis : permutation) dims.push_back(x.dim(axis));
   auto attrs = std::make_shared<TransposeAttrs>();

@@ -8,7 +8,8 @@ const OpDef kXor = BinaryOp("stablehlo.xor", nullptr, [](double a, double b) {
 });
 
 Value Xor(Value x, Value y, Loc loc) {
-  CHECK_AT(loc, !IsFloat(x.dtype()), "{} of {}: wants bool or integers", kXor.name, x.type().ToString());
+  CHECK_AT(loc, !IsFloat(x.dtype()), "{} of {}: wants bool or integers", kXor.name,
+           x.type().ToString());
   return MakeBinary(kXor, x, y, loc);
 }
 

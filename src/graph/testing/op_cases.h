@@ -1,5 +1,5 @@
-// One small program per op (or per way to use it), shared by the tests that check values, gradients and compiled code.
-// A new op adds its rows here; op_test fails while an op has none.
+// One small program per op (or per way to use it), shared by the tests that check values, gradients
+// and compiled code. A new op adds its rows here; op_test fails while an op has none.
 #pragma once
 
 #include <functional>
@@ -22,15 +22,16 @@ struct OpCase {
   std::vector<CaseInput> inputs;
   std::function<Values(Values)> build;
   bool differentiable = true;
-  // Values that bf16 inputs can represent well enough to compare (false for integer and bit tricks).
+  // Values that bf16 inputs can represent well enough to compare (false for integer and bit
+  // tricks).
   bool bf16 = true;
   Mesh mesh = {};  // more than one device: collectives and shardings
 };
 
 const std::vector<OpCase>& AllOpCases();
 
-// The case as a program: parameters in0.., results out0.. and, if differentiable, grad0.. of a fixed weighted sum of the
-// float outputs. `dtype` replaces f32 in the inputs.
+// The case as a program: parameters in0.., results out0.. and, if differentiable, grad0.. of a
+// fixed weighted sum of the float outputs. `dtype` replaces f32 in the inputs.
 struct CaseProgram {
   std::unique_ptr<Graph> graph;
   size_t num_outputs = 0;
@@ -38,7 +39,8 @@ struct CaseProgram {
 };
 CaseProgram BuildCase(const OpCase& op_case, DType dtype = DType::kF32, bool gradients = true);
 // Adds the program to a graph that holds others too; names get `prefix`.
-CaseProgram AddCase(Graph& graph, const OpCase& op_case, DType dtype, bool gradients, const std::string& prefix);
+CaseProgram AddCase(Graph& graph, const OpCase& op_case, DType dtype, bool gradients,
+                    const std::string& prefix);
 
 // Deterministic inputs, rounded to their dtypes.
 std::vector<RefTensor> CaseInputs(const OpCase& op_case, DType dtype = DType::kF32);

@@ -23,7 +23,9 @@ class Random {
   }
   size_t Below(size_t n) { return Next() % n; }
   bool Chance(size_t percent) { return Below(100) < percent; }
-  double Between(double low, double high) { return low + (high - low) * static_cast<double>(Next() >> 11) * 0x1p-53; }
+  double Between(double low, double high) {
+    return low + (high - low) * static_cast<double>(Next() >> 11) * 0x1p-53;
+  }
 
  private:
   uint64_t state_;
@@ -36,16 +38,19 @@ struct Sight {
 
 const KernelDef& Kernel(bool own_gradient) {
   static const auto kPortable = [](const KernelAttrs& attrs, Values v) {
-    return Values{Tanh(v[0] * v[1]) * static_cast<double>(std::get<float>(attrs.at("scale"))), Sin(v[0])};
+    return Values{Tanh(v[0] * v[1]) * static_cast<double>(std::get<float>(attrs.at("scale"))),
+                  Sin(v[0])};
   };
-  static const KernelDef kPlain = {.name = "plain", .portable = kPortable, .vjp = nullptr, .targets = {}};
+  static const KernelDef kPlain = {
+      .name = "plain", .portable = kPortable, .vjp = nullptr, .targets = {}};
   static const KernelDef kOwn = {
       .name = "own",
       .portable = kPortable,
       .vjp =
           [](const KernelAttrs& attrs, const VjpContext& c) {
             const Value x = c.operand(0), y = c.operand(1), t = Tanh(x * y);
-            const Value inner = c.cotangent(0) * (1.0 - t * t) * static_cast<double>(std::get<float>(attrs.at("scale")));
+            const Value inner = c.cotangent(0) * (1.0 - t * t) *
+                                static_cast<double>(std::get<float>(attrs.at("scale")));
             return Values{inner * y + c.cotangent(1) * Cos(x), inner * x};
           },
       .targets = {},
@@ -62,17 +67,21 @@ class Generator {
     Sight sight;
     const auto add = [&](TensorType type, Values& kind) {
       RefTensor t = RefTensor::Zeros(type);
-      for (double& x : t.data) x = RoundTo(type.dtype, IsFloat(type.dtype) ? random_.Between(-1, 1) : random_.Between(0, kInt));
+      for (double& x : t.data)
+        x = RoundTo(type.dtype,
+                    IsFloat(type.dtype) ? random_.Between(-1, 1) : random_.Between(0, kInt));
       const Value v = g_.Parameter(fmt::format("{}in{}", prefix, program.arguments.size()), type);
       program.arguments.push_back(std::move(t));
       if (IsFloat(type.dtype)) program.wrt.push_back(v);
       kind.push_back(v);
     };
-    add(Vector(), sight.vectors), add(Matrix(), sight.matrices), add(Scalar(), sight.scalars), add(Matrix(), sight.matrices);
+    add(Vector(), sight.vectors), add(Matrix(), sight.matrices), add(Scalar(), sight.scalars),
+        add(Matrix(), sight.matrices);
     add({DType::kI32, {}}, sight.ints);
     Steps(sight, 0, 6 + random_.Below(14));
     // Every kind of value takes part in the loss, the latest ones most.
-    program.loss = Scalarize(sight.vectors.back()) + Scalarize(sight.matrices.back()) + sight.scalars.back();
+    program.loss =
+        Scalarize(sight.vectors.back()) + Scalarize(sight.matrices.back()) + sight.scalars.back();
     for (int i = 0; i < 3; ++i) program.loss = program.loss + Scalarize(AnyFloat(sight));
     return program;
   }
@@ -83,10 +92,15 @@ class Generator {
   TensorType Matrix() const { return {dtype_, {kSize, kSize}}; }
 
   // Late values twice as often as early ones.
-  Value Pick(const Values& kind) { return random_.Chance(50) ? kind[kind.size() - 1 - random_.Below((kind.size() + 1) / 2)] : kind[random_.Below(kind.size())]; }
+  Value Pick(const Values& kind) {
+    return random_.Chance(50) ? kind[kind.size() - 1 - random_.Below((kind.size() + 1) / 2)]
+                              : kind[random_.Below(kind.size())];
+  }
   Values& Kind(Sight& sight, const TensorType& type) {
     if (!IsFloat(type.dtype)) return sight.ints;
-    return type.shape.rank() == 0 ? sight.scalars : type.shape.rank() == 1 ? sight.vectors : sight.matrices;
+    return type.shape.rank() == 0   ? sight.scalars
+           : type.shape.rank() == 1 ? sight.vectors
+                                    : sight.matrices;
   }
   Value PickLike(Sight& sight, const TensorType& type) {
     if (random_.Chance(6)) return Splat(g_, IsFloat(type.dtype) ? random_.Between(-1, 1) : 2, type);
@@ -104,14 +118,16 @@ class Generator {
 
   Value Scalarize(Value v) {
     Dims axes;
-    for (int64_t d = 0; d < v.rank(); ++d) axes.push_back(d - v.rank());  // negative axes on purpose
+    for (int64_t d = 0; d < v.rank(); ++d)
+      axes.push_back(d - v.rank());  // negative axes on purpose
     HostTensor weights(v.type());
     for (int64_t i = 0; i < weights.num_elements(); ++i) weights.Set(i, random_.Between(0.3, 1));
     return ReduceSum(v * Constant(g_, weights), axes) * 0.5;
   }
   Value Bounded(Value v) { return random_.Chance(50) ? Tanh(v) : Sin(v); }
   Value Flag(Sight& sight) {
-    if (random_.Chance(30)) return Compare(Cmp::kGt, Pick(sight.scalars), Splat(g_, 0.05, Scalar()));
+    if (random_.Chance(30))
+      return Compare(Cmp::kGt, Pick(sight.scalars), Splat(g_, 0.05, Scalar()));
     const Value i = Pick(sight.ints);
     return Compare(Cmp::kLt, i, SplatLike(i, random_.Between(1, 4)));
   }
@@ -123,22 +139,44 @@ class Generator {
   void Step(Sight& sight, int depth) {
     const size_t kind = random_.Below(depth < kMaxDepth ? 20 : 8);
     switch (kind) {
-      case 0: case 1: case 2: return See(sight, Elementwise(sight, AnyFloat(sight)));
-      case 3: return See(sight, Product(sight));
-      case 4: return See(sight, Shaped(sight));
-      case 5: return See(sight, Reduction(sight));
-      case 6: return See(sight, Rem(Add(Pick(sight.ints), Pick(sight.ints)), Splat(g_, kInt, {DType::kI32, {}})));
-      case 7: return See(sight, Convert(Pick(sight.ints), dtype_) * 0.3 - 0.4);
-      case 8: case 9: case 10: case 11: return RandomScan(sight, depth);
-      case 12: case 13: return RandomCond(sight, depth);
-      case 14: case 15: return RandomRemat(sight, depth);
-      case 16: return RandomCustomGradient(sight, depth);
-      case 17: case 18: return RandomCall(sight, depth);
-      default: break;
+      case 0:
+      case 1:
+      case 2:
+        return See(sight, Elementwise(sight, AnyFloat(sight)));
+      case 3:
+        return See(sight, Product(sight));
+      case 4:
+        return See(sight, Shaped(sight));
+      case 5:
+        return See(sight, Reduction(sight));
+      case 6:
+        return See(sight, Rem(Add(Pick(sight.ints), Pick(sight.ints)),
+                              Splat(g_, kInt, {DType::kI32, {}})));
+      case 7:
+        return See(sight, Convert(Pick(sight.ints), dtype_) * 0.3 - 0.4);
+      case 8:
+      case 9:
+      case 10:
+      case 11:
+        return RandomScan(sight, depth);
+      case 12:
+      case 13:
+        return RandomCond(sight, depth);
+      case 14:
+      case 15:
+        return RandomRemat(sight, depth);
+      case 16:
+        return RandomCustomGradient(sight, depth);
+      case 17:
+      case 18:
+        return RandomCall(sight, depth);
+      default:
+        break;
     }
     if (random_.Chance(60) || num_inner_grads_ >= kMaxInnerGrads) {
       const Value x = AnyFloat(sight);
-      return SeeAll(sight, KernelCall(Kernel(random_.Chance(50)), {{"scale", 0.5f}}, {x, PickLike(sight, x.type())}));
+      return SeeAll(sight, KernelCall(Kernel(random_.Chance(50)), {{"scale", 0.5f}},
+                                      {x, PickLike(sight, x.type())}));
     }
     ++num_inner_grads_;
     const Value x = AnyFloat(sight), y = Elementwise(sight, x);
@@ -149,46 +187,69 @@ class Generator {
   Value Elementwise(Sight& sight, Value x) {
     const Value y = PickLike(sight, x.type());
     switch (random_.Below(11)) {
-      case 0: return Sin(x);
-      case 1: return Tanh(x);
-      case 2: return Tanh(x * y);
-      case 3: return x * Sin(y);
-      case 4: return (x + y) * 0.7;
-      case 5: return x - Cos(y);
-      case 6: return Logistic(x);
-      case 7: return Exp(Tanh(x)) * 0.4;
-      case 8: return x / (Sin(y) + 2.0);
-      case 9: return Select(Compare(Cmp::kGt, x, y), x * 0.5, Sin(y));
-      default: return Sqrt(x * x + 1.0) - 1.0;
+      case 0:
+        return Sin(x);
+      case 1:
+        return Tanh(x);
+      case 2:
+        return Tanh(x * y);
+      case 3:
+        return x * Sin(y);
+      case 4:
+        return (x + y) * 0.7;
+      case 5:
+        return x - Cos(y);
+      case 6:
+        return Logistic(x);
+      case 7:
+        return Exp(Tanh(x)) * 0.4;
+      case 8:
+        return x / (Sin(y) + 2.0);
+      case 9:
+        return Select(Compare(Cmp::kGt, x, y), x * 0.5, Sin(y));
+      default:
+        return Sqrt(x * x + 1.0) - 1.0;
     }
   }
   Value Product(Sight& sight) {
     const Value m = Pick(sight.matrices);
-    return random_.Chance(50) ? Bounded(Dot(Pick(sight.vectors), m)) : Bounded(Dot(PickLike(sight, Matrix()), m));
+    return random_.Chance(50) ? Bounded(Dot(Pick(sight.vectors), m))
+                              : Bounded(Dot(PickLike(sight, Matrix()), m));
   }
   Value Shaped(Sight& sight) {
     const Value m = Pick(sight.matrices), v = Pick(sight.vectors);
     switch (random_.Below(6)) {
-      case 0: return Transpose(m, {1, 0});
-      case 1: return BroadcastTo(v, {kSize, kSize}) * m;
-      case 2: return BroadcastTo(Pick(sight.scalars), {kSize});
-      case 3: return Reshape(Slice(m, {1, 0}, {2, kSize}), {kSize});
-      case 4: return Concatenate({Slice(v, {1}, {kSize}), Slice(v, {0}, {1})}, -1);
-      default: return CumSum(m, -1) * 0.5;
+      case 0:
+        return Transpose(m, {1, 0});
+      case 1:
+        return BroadcastTo(v, {kSize, kSize}) * m;
+      case 2:
+        return BroadcastTo(Pick(sight.scalars), {kSize});
+      case 3:
+        return Reshape(Slice(m, {1, 0}, {2, kSize}), {kSize});
+      case 4:
+        return Concatenate({Slice(v, {1}, {kSize}), Slice(v, {0}, {1})}, -1);
+      default:
+        return CumSum(m, -1) * 0.5;
     }
   }
   Value Reduction(Sight& sight) {
     switch (random_.Below(4)) {
-      case 0: return Bounded(ReduceSum(Pick(sight.matrices), {-1}));
-      case 1: return Mean(Pick(sight.vectors), {0});
-      case 2: return ReduceMax(Pick(sight.matrices), {0});
-      default: return Bounded(ReduceSum(Pick(sight.matrices), {0, 1}));
+      case 0:
+        return Bounded(ReduceSum(Pick(sight.matrices), {-1}));
+      case 1:
+        return Mean(Pick(sight.vectors), {0});
+      case 2:
+        return ReduceMax(Pick(sight.matrices), {0});
+      default:
+        return Bounded(ReduceSum(Pick(sight.matrices), {0, 1}));
     }
   }
 
   // `count` values stacked along a new leading axis.
   Value StackOf(Sight& sight, int64_t count) {
-    if (count == kSize && random_.Chance(70)) return random_.Chance(70) ? Pick(sight.matrices) : Pick(sight.vectors);
+    if (count == kSize && random_.Chance(70))
+      return random_.Chance(70) ? Pick(sight.matrices) : Pick(sight.vectors);
     if (random_.Chance(20)) return Iota(g_, {DType::kI32, {count}}, 0);
     const TensorType type = AnyFloat(sight).type();
     Dims row = type.shape.dims();
@@ -202,28 +263,33 @@ class Generator {
     const auto length = static_cast<int64_t>(1 + random_.Below(3));
     Values init, xs;
     for (size_t n = random_.Below(4); n-- > 0;) init.push_back(Any(sight));
-    for (size_t n = random_.Below(3) + (init.empty() ? 1 : 0); n-- > 0;) xs.push_back(StackOf(sight, length));
-    const bool stackable = !xs.empty() && IsFloat(xs[0].dtype()) && length == kSize && xs[0].rank() <= 2;
+    for (size_t n = random_.Below(3) + (init.empty() ? 1 : 0); n-- > 0;)
+      xs.push_back(StackOf(sight, length));
+    const bool stackable =
+        !xs.empty() && IsFloat(xs[0].dtype()) && length == kSize && xs[0].rank() <= 2;
     if (stackable && random_.Chance(25)) init.push_back(xs[0]);  // carry and xs alike
     const size_t num_ys = random_.Below(3);
-    const ScanStep out = Scan(
-        init, xs,
-        [&](Values carry, Values slices) {
-          Sight inner = sight;
-          SeeAll(inner, carry), SeeAll(inner, slices);
-          Steps(inner, depth + 1, 1 + random_.Below(5));
-          ScanStep step;
-          for (Value c : carry) step.carry.push_back(random_.Chance(20) ? c : PickLike(inner, c.type()));
-          for (size_t y = 0; y < num_ys; ++y) step.ys.push_back(Any(inner));
-          return step;
-        },
-        {.length = length, .reverse = random_.Chance(40)});
+    const ScanStep out =
+        Scan(init, xs,
+             [&](Values carry, Values slices) {
+               Sight inner = sight;
+               SeeAll(inner, carry), SeeAll(inner, slices);
+               Steps(inner, depth + 1, 1 + random_.Below(5));
+               ScanStep step;
+               for (Value c : carry)
+                 step.carry.push_back(random_.Chance(20) ? c : PickLike(inner, c.type()));
+               for (size_t y = 0; y < num_ys; ++y) step.ys.push_back(Any(inner));
+               return step;
+             },
+             {.length = length, .reverse = random_.Chance(40)});
     for (Value c : out.carry) {
       if (random_.Chance(85)) See(sight, c);
     }
     for (Value y : out.ys) {
       if (random_.Chance(20)) continue;
-      const Value summed = IsFloat(y.dtype()) ? Tanh(ReduceSum(y, {0})) : Rem(ReduceSum(y, {0}), Splat(g_, kInt, {DType::kI32, {}}));
+      const Value summed = IsFloat(y.dtype())
+                               ? Tanh(ReduceSum(y, {0}))
+                               : Rem(ReduceSum(y, {0}), Splat(g_, kInt, {DType::kI32, {}}));
       See(sight, summed);
       if (IsFloat(y.dtype()) && length == kSize && y.rank() <= 2) See(sight, y);
     }
@@ -275,7 +341,8 @@ class Generator {
                         return CustomForward{{s * in[1] + c}, saves ? Values{s, c} : Values{}};
                       },
                       [saves](Values in, Values saved, Values ct) {
-                        const Value s = saves ? saved[0] : Sin(in[0]), c = saves ? saved[1] : Cos(in[0]);
+                        const Value s = saves ? saved[0] : Sin(in[0]),
+                                    c = saves ? saved[1] : Cos(in[0]);
                         return Values{ct[0] * (c * in[1] - s), ct[0] * s};
                       }));
   }
@@ -292,7 +359,8 @@ class Generator {
     }
     const Function f = functions_[random_.Below(functions_.size())];
     for (size_t times = 1 + random_.Below(2); times-- > 0;) {
-      SeeAll(sight, Call(f, {Pick(sight.vectors), Pick(sight.matrices), Pick(sight.scalars), Pick(sight.ints)}));
+      SeeAll(sight, Call(f, {Pick(sight.vectors), Pick(sight.matrices), Pick(sight.scalars),
+                             Pick(sight.ints)}));
     }
   }
 
@@ -305,7 +373,8 @@ class Generator {
 
 }  // namespace
 
-RandomProgram AddRandomProgram(Graph& graph, uint64_t seed, DType dtype, const std::string& prefix) {
+RandomProgram AddRandomProgram(Graph& graph, uint64_t seed, DType dtype,
+                               const std::string& prefix) {
   return Generator(graph, seed, dtype).Make(prefix);
 }
 

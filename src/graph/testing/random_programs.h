@@ -1,5 +1,6 @@
-// Random programs that nest every op that owns a region: what a hand-made case would not think of. The same seed gives the
-// same program. Differentiable almost everywhere, values of order one, so that finite differences and float32 both hold.
+// Random programs that nest every op that owns a region: what a hand-made case would not think of.
+// The same seed gives the same program. Differentiable almost everywhere, values of order one, so
+// that finite differences and float32 both hold.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +13,8 @@
 namespace ulmus::graph {
 
 struct RandomProgram {
-  Value loss;      // float scalar of the outermost region
-  Values wrt;      // its float parameters
+  Value loss;  // float scalar of the outermost region
+  Values wrt;  // its float parameters
   std::vector<RefTensor> arguments;
 };
 

@@ -14,7 +14,8 @@ double InverseRms(std::span<const double> row, double eps) {
 
 }  // namespace
 
-std::vector<double> RmsNormReference(std::span<const double> x, std::span<const double> scale, double eps) {
+std::vector<double> RmsNormReference(std::span<const double> x, std::span<const double> scale,
+                                     double eps) {
   const size_t width = scale.size();
   std::vector<double> y(x.size());
   for (size_t first = 0; first < x.size(); first += width) {
@@ -24,13 +25,15 @@ std::vector<double> RmsNormReference(std::span<const double> x, std::span<const 
   return y;
 }
 
-RmsNormGradients RmsNormBackwardReference(std::span<const double> x, std::span<const double> scale, std::span<const double> ct, double eps) {
+RmsNormGradients RmsNormBackwardReference(std::span<const double> x, std::span<const double> scale,
+                                          std::span<const double> ct, double eps) {
   const size_t width = scale.size();
   RmsNormGradients gradients{std::vector<double>(x.size()), std::vector<double>(width)};
   for (size_t first = 0; first < x.size(); first += width) {
     const double r = InverseRms(x.subspan(first, width), eps);
     double mean_gn = 0;
-    for (size_t d = 0; d < width; ++d) mean_gn += ct[first + d] * scale[d] * x[first + d] * r / static_cast<double>(width);
+    for (size_t d = 0; d < width; ++d)
+      mean_gn += ct[first + d] * scale[d] * x[first + d] * r / static_cast<double>(width);
     for (size_t d = 0; d < width; ++d) {
       const double n = x[first + d] * r;
       gradients.dx[first + d] = r * (ct[first + d] * scale[d] - n * mean_gn);

@@ -16,7 +16,9 @@ inline constexpr float kEps = 1e-6f;
 
 inline graph::RefTensor Waves(TensorType type, double phase) {
   graph::RefTensor tensor = graph::RefTensor::Zeros(std::move(type));
-  for (size_t i = 0; i < tensor.data.size(); ++i) tensor.data[i] = RoundTo(tensor.type.dtype, 1.5 * std::sin(0.7 * static_cast<double>(i) + phase) + 0.1);
+  for (size_t i = 0; i < tensor.data.size(); ++i)
+    tensor.data[i] =
+        RoundTo(tensor.type.dtype, 1.5 * std::sin(0.7 * static_cast<double>(i) + phase) + 0.1);
   return tensor;
 }
 
@@ -25,9 +27,11 @@ struct NormProgram {
   graph::Graph graph;
   std::vector<graph::RefTensor> inputs;  // x, scale, ct
 
-  NormProgram(TensorType x_type, const RmsNormOptions& options = {}, const Mesh& mesh = {}) : graph("norm", mesh) {
+  NormProgram(TensorType x_type, const RmsNormOptions& options = {}, const Mesh& mesh = {})
+      : graph("norm", mesh) {
     const TensorType scale_type{DType::kF32, {x_type.shape.dim(-1)}};
-    const graph::Value x = graph.Parameter("x", x_type, options.sharding), scale = graph.Parameter("scale", scale_type);
+    const graph::Value x = graph.Parameter("x", x_type, options.sharding),
+                       scale = graph.Parameter("scale", scale_type);
     const graph::Value ct = graph.Parameter("ct", x_type, options.sharding);
     const graph::Value y = RmsNorm(x, scale, kEps, options);
     Dims axes;
