@@ -24,8 +24,7 @@ build: setup  ## leave the binary at build/ulmus
 	@$(LOCKED) $(NINJA) --target programs
 
 demo: build  ## train a small model on 8 virtual devices; the run is left in runs/demo
-	@rm -rf runs/demo
-	@$(BUILD)/residual_mlp --run-dir runs/demo
+	@$(BUILD)/residual_mlp --run-dir runs/demo --overwrite
 
 test:  ## build everything, check every header on its own, run all tests
 	@tools/setup core test

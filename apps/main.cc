@@ -3,9 +3,11 @@
 
 #include "apps/commands.h"
 #include "base/status.h"
+#include "base/stdio.h"
 
 int main(int argc, char** argv) {
   using namespace ulmus;
+  ReserveStandardStreams();
   CLI::App app("Pre-trains OLMo-3-class language models, and proves that it did it right.",
                "ulmus");
   app.set_version_flag("--version", "ulmus " ULMUS_VERSION);
@@ -20,7 +22,10 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kExitOk : kExitUsage;
+    if (app.exit(error) != 0) return kExitUsage;
+    run = [] { return kExitOk; };
   }
-  return run();
+  const int code = run();
+  const Status written = FlushStandardOutput();
+  return written.ok() ? code : apps::Fail(written);
 }

@@ -8,13 +8,14 @@ namespace {
 const StructSchema<Config::Model>& ModelSchema() {
   static const auto schema =
       StructSchema<Config::Model>("model")
-          .Add("num_layers", &Config::Model::num_layers, {.help = "residual layers", .min = 1})
+          .Add("num_layers", &Config::Model::num_layers,
+               {.help = "residual layers", .min = 1, .max = 4096})
           .Add("context_bytes", &Config::Model::context_bytes,
-               {.help = "bytes the prediction sees", .min = 1})
+               {.help = "bytes the prediction sees", .min = 1, .max = 4096})
           .Add("embedding_width", &Config::Model::embedding_width,
-               {.help = "width of one byte's embedding", .min = 1})
+               {.help = "width of one byte's embedding", .min = 1, .max = 1024})
           .Add("hidden_width", &Config::Model::hidden_width,
-               {.help = "width inside a layer", .min = 1})
+               {.help = "width inside a layer", .min = 1, .max = 1048576})
           .Add("remat", &Config::Model::remat, {.help = "recompute layers in the backward pass"})
           .Add("kernels", &Config::Model::kernels,
                {.help = "use our CPU kernels where there are any"});
@@ -24,8 +25,10 @@ const StructSchema<Config::Model>& ModelSchema() {
 const StructSchema<Config::Train>& TrainSchema() {
   static const auto schema =
       StructSchema<Config::Train>("train")
-          .Add("steps", &Config::Train::steps, {.help = "optimizer steps", .min = 1})
-          .Add("batch_size", &Config::Train::batch_size, {.help = "predictions per step", .min = 1})
+          .Add("steps", &Config::Train::steps,
+               {.help = "optimizer steps", .min = 1, .max = 1000000000})
+          .Add("batch_size", &Config::Train::batch_size,
+               {.help = "predictions per step", .min = 1, .max = 1048576})
           .Add("eval_interval", &Config::Train::eval_interval,
                {.help = "steps between held-out evaluations", .min = 1})
           .Add("seed", &Config::Train::seed, {.help = "of weights and batches", .min = 0});
@@ -55,9 +58,9 @@ const StructSchema<Config::MeshSizes>& MeshSchema() {
   static const auto schema =
       StructSchema<Config::MeshSizes>("mesh")
           .Add("fsdp", &Config::MeshSizes::fsdp,
-               {.help = "devices that share batch and weights", .min = 1})
+               {.help = "devices that share batch and weights", .min = 1, .max = 256})
           .Add("tensor", &Config::MeshSizes::tensor,
-               {.help = "devices that share each layer's hidden width", .min = 1});
+               {.help = "devices that share each layer's hidden width", .min = 1, .max = 256});
   return schema;
 }
 
@@ -66,6 +69,8 @@ const StructSchema<Config::Data>& DataSchema() {
       "paths", &Config::Data::paths, {.help = "text files, read as bytes"});
   return schema;
 }
+
+constexpr int64_t kMaxDevices = 256;  // a thread each, all on this machine's cores
 
 Status CheckDivides(const char* what, int64_t size, const char* axis, int64_t parts) {
   if (size % parts == 0) return {};
@@ -102,6 +107,11 @@ Mesh MeshOf(const Config& config) {
 }
 
 Status ValidateConfig(const Config& config) {
+  if (MeshOf(config).num_devices() > kMaxDevices) {
+    return InvalidArgumentError(
+        "mesh.fsdp * mesh.tensor = {} * {} = {} virtual devices; at most {}", config.mesh.fsdp,
+        config.mesh.tensor, MeshOf(config).num_devices(), kMaxDevices);
+  }
   TRY(CheckDivides("train.batch_size", config.train.batch_size, "mesh.fsdp", config.mesh.fsdp));
   TRY(CheckDivides("model.context_bytes * model.embedding_width", config.model.width(), "mesh.fsdp",
                    config.mesh.fsdp));

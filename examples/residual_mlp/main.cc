@@ -1,13 +1,19 @@
 // Trains the example network and reports what a run would: plain lines or a bar, metrics.jsonl, one
 // JSON line at the end.
+#include <unistd.h>
 #include <CLI/CLI.hpp>
+
 #include <cerrno>
 #include <chrono>
+#include <cmath>
+#include <csignal>
 #include <cstdio>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/stdio.h"
 #include "kernels/table.h"
 #include "residual_mlp/model.h"
 #include "residual_mlp/trainer.h"
@@ -21,22 +27,34 @@ using Clock = std::chrono::steady_clock;
 struct Options {
   std::string recipe, run_dir, plugin;
   std::vector<std::string> set;
-  bool json = false, print_program = false, cache = true;
+  bool json = false, print_program = false, cache = true, overwrite = false;
 };
 
 double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// The run directory: recipe.toml, metrics.jsonl, log.txt, LOCK. Without a path nothing is written.
+// The run directory: recipe.toml, metrics.jsonl, log.txt, LOCK. Opened when nothing but the
+// training itself can fail any more; without a path nothing is written.
 class RunDirectory {
  public:
-  static Result<RunDirectory> Open(const std::string& path, const Recipe& recipe) {
+  static Result<RunDirectory> Open(const std::string& path, bool overwrite, const Recipe& recipe) {
     RunDirectory run;
     if (path.empty()) return run;
     run.path_ = path;
     TRY(CreateDirectories(run.path_));
     run.lock_ = TRY(FileLock::Acquire(run.path_ / "LOCK"));
+    std::error_code error;
+    for (const char* name : {"metrics.jsonl", "log.txt"}) {
+      const Path file = run.path_ / name;
+      if (!std::filesystem::exists(file, error)) continue;
+      if (!overwrite) {
+        return FailedPreconditionError(
+            "{} holds a run already ({}); name another --run-dir, or start over with --overwrite",
+            path, name);
+      }
+      std::filesystem::remove(file, error);
+    }
     TRY(WriteFileAtomic(run.path_ / "recipe.toml", recipe.ToToml({.origins = true, .help = true})));
     TRY(SetLogFile(run.path_ / "log.txt"));
     run.metrics_.reset(std::fopen((run.path_ / "metrics.jsonl").c_str(), "w"));
@@ -86,6 +104,40 @@ void LogStart(const Config& config, const Trainer& trainer, const Text& text, do
   LogInfo("ready {:.2f} s after start", start_s);
 }
 
+int64_t PhysicalMemoryBytes() {
+  return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
+}
+
+// All virtual devices share this machine's memory.
+Status CheckFits(int64_t bytes, std::string_view what) {
+  const int64_t memory = PhysicalMemoryBytes();
+  if (bytes <= memory) return {};
+  return InvalidArgumentError(
+      "{} needs {} MiB, this machine has {} MiB; lower train.batch_size or the sizes of [model]",
+      what, bytes >> 20, memory >> 20);
+}
+
+Status CheckState(const Config& config) {
+  int64_t bytes = 0;
+  for (const ParameterSpec& spec : Parameters(config)) bytes += 3 * spec.type.size_bytes();
+  return CheckFits(bytes, "the state (weights and two moments)");
+}
+
+Status CheckMemory(const pjrt::MemoryStats& memory, int64_t num_devices) {
+  return CheckFits(memory.TotalBytes() * num_devices, "the step program, on all devices");
+}
+
+// The signal that asked the run to end, or 0. The second one of a kind ends the process at once.
+volatile std::sig_atomic_t g_stop_signal = 0;
+
+void StopOnSignals() {
+  struct sigaction action = {};
+  action.sa_handler = [](int signal) { g_stop_signal = signal; };
+  action.sa_flags = static_cast<int>(SA_RESETHAND);
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+}
+
 Result<Json> Train(const Options& options, Clock::time_point process_start) {
   const Recipe recipe = TRY(ResolveRecipe(options));
   const Config config = ReadConfig(recipe);
@@ -94,14 +146,22 @@ Result<Json> Train(const Options& options, Clock::time_point process_start) {
     std::fputs(TrainStep(config).text.c_str(), stdout);
     return Json();
   }
+  TRY(CheckState(config));
   const Text text = TRY(Text::Load(config));
-  RunDirectory run = TRY(RunDirectory::Open(options.run_dir, recipe));
   const auto plugin = TRY(pjrt::LoadDefaultCpuPlugin({.flag = options.plugin, .recipe = ""}));
+  if (plugin->kind() != "cpu") {
+    return InvalidArgumentError(
+        "{} is a {} plugin; this program runs on virtual CPU devices: `ulmus devices` lists the "
+        "CPU plugins",
+        plugin->path(), plugin->kind());
+  }
   TRY(pjrt::RegisterCustomCalls(*plugin, kernels::AllKernels()));
   const auto client = TRY(
       pjrt::Client::Create(plugin, {.num_devices = MeshOf(config).num_devices(), .options = {}}));
   pjrt::CompilationCache cache;
   const auto trainer = TRY(Trainer::Create(*client, config, options.cache ? &cache : nullptr));
+  TRY(CheckMemory(trainer->executable().memory_stats(), MeshOf(config).num_devices()));
+  RunDirectory run = TRY(RunDirectory::Open(options.run_dir, options.overwrite, recipe));
   const double ready_s = SecondsSince(process_start);
   LogStart(config, *trainer, text, ready_s);
 
@@ -109,6 +169,13 @@ Result<Json> Train(const Options& options, Clock::time_point process_start) {
   double first_step_s = 0;
   const auto record = [&](const StepMetrics& metrics) -> Status {
     if (metrics.step == 1) first_step_s = SecondsSince(process_start);
+    if (!std::isfinite(metrics.loss) || !std::isfinite(metrics.grad_norm)) {
+      return FailedPreconditionError(
+          "step {}: loss {}, gradient norm {}; stopped, since nothing after it can be right: lower "
+          "optim.lr or "
+          "raise optim.warmup_steps",
+          metrics.step, metrics.loss, metrics.grad_norm);
+    }
     last = {{"step", metrics.step}, {"loss", metrics.loss}, {"grad_norm", metrics.grad_norm}};
     return run.Record(last);
   };
@@ -121,6 +188,13 @@ Result<Json> Train(const Options& options, Clock::time_point process_start) {
   for (int64_t step = 1; step <= config.train.steps; ++step) {
     if (const auto metrics = TRY(trainer->Step(text.TrainBatch(step)))) TRY(record(*metrics));
     progress.Update(step);
+    if (g_stop_signal != 0) {
+      progress.Finish();
+      return CancelledError(
+          "stopped by {} after step {}; this example keeps no checkpoint, metrics are complete up "
+          "to step {}",
+          g_stop_signal == SIGINT ? "SIGINT" : "SIGTERM", step, step - 1);
+    }
     if (step % config.train.eval_interval != 0 && step != config.train.steps) continue;
     if (const auto metrics = TRY(trainer->Finish())) TRY(record(*metrics));
     held_out_loss = TRY(trainer->Evaluate(held_out));
@@ -142,16 +216,19 @@ Result<Json> Train(const Options& options, Clock::time_point process_start) {
 
 int Main(int argc, char** argv) {
   const Clock::time_point process_start = Clock::now();
+  ReserveStandardStreams();
   Options options;
   CLI::App app("Trains a residual network on bytes of text, on 8 virtual CPU devices.",
                "residual_mlp");
   app.add_option("recipe", options.recipe, "TOML file; every key has a default");
-  app.add_option("--set", options.set, "key=value, over the recipe; may be repeated");
+  app.add_option("--set", options.set, "key=value, over the recipe; may be repeated")
+      ->allow_extra_args(false);
   app.add_option("--run-dir", options.run_dir, "where recipe.toml, metrics.jsonl and log.txt go");
   app.add_option("--plugin", options.plugin,
                  "PJRT CPU plugin: a path or the name of an installed wheel");
   app.add_flag("!--no-cache", options.cache,
                "compile anew instead of using the cache of compiled programs");
+  app.add_flag("--overwrite", options.overwrite, "start over in a --run-dir that holds a run");
   app.add_flag("--print-program", options.print_program, "print the step's StableHLO and stop");
   app.add_flag("--json", options.json, "print the last metrics as one line of JSON");
   app.footer(
@@ -160,14 +237,20 @@ int Main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kExitOk : kExitUsage;
+    if (app.exit(error) != 0) return kExitUsage;
+    return FlushStandardOutput().ok() ? kExitOk : kExitFailure;
   }
+  StopOnSignals();
   const Result<Json> result = Train(options, process_start);
   if (!result.ok()) {
     LogError("{}", result.error().message());
     return ExitCodeFor(result.error());
   }
   if (options.json && !result->is_null()) fmt::print("{}\n", result->dump());
+  if (const Status written = FlushStandardOutput(); !written.ok()) {
+    LogError("{}", written.message());
+    return ExitCodeFor(written);
+  }
   return kExitOk;
 }
 

@@ -1,5 +1,8 @@
 #include "residual_mlp/text.h"
 
+#include <filesystem>
+#include <system_error>
+
 #include "base/file.h"
 #include "base/random.h"
 
@@ -7,6 +10,29 @@ namespace ulmus::residual_mlp {
 namespace {
 
 constexpr int64_t kMaxFileBytes = int64_t{256} << 20;
+
+// A mistake in data.paths is a mistake in the recipe, whatever the system calls it.
+Result<std::string> ReadText(const std::string& path) {
+  std::error_code error;
+  const auto status = std::filesystem::status(path, error);
+  if (!std::filesystem::exists(status)) {
+    return InvalidArgumentError(
+        "data.paths: there is no file '{}' in '{}'; run from the folder that holds it or name a "
+        "text "
+        "with --set 'data.paths=[\"file\"]'",
+        path, std::filesystem::current_path(error).string());
+  }
+  if (!std::filesystem::is_regular_file(status))
+    return InvalidArgumentError("data.paths: '{}' is not a regular file", path);
+  const auto size = static_cast<int64_t>(std::filesystem::file_size(path, error));
+  if (size > kMaxFileBytes) {
+    return InvalidArgumentError("data.paths: '{}' has {} bytes; this example reads at most {}",
+                                path, size, kMaxFileBytes);
+  }
+  Result<std::string> text = ReadFile(path, kMaxFileBytes);
+  if (!text.ok()) return InvalidArgumentError("data.paths: {}", text.error().message());
+  return text;
+}
 
 }  // namespace
 
@@ -19,7 +45,7 @@ Text::Text(const Config& config, std::string bytes)
 
 Result<Text> Text::Load(const Config& config) {
   std::string bytes;
-  for (const std::string& path : config.data.paths) bytes += TRY(ReadFile(path, kMaxFileBytes));
+  for (const std::string& path : config.data.paths) bytes += TRY(ReadText(path));
   Text text(config, std::move(bytes));
   const int64_t least = (config.model.context_bytes + 1) * 10;
   if (text.num_bytes() < least) {

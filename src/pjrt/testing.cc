@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdlib>
 #include <map>
 #include <mutex>
 
@@ -15,12 +16,21 @@ struct SharedClients {
   std::map<std::pair<const Plugin*, int64_t>, std::unique_ptr<Client>> clients;
 };
 
-Result<Client*> SharedClientOf(std::shared_ptr<Plugin> plugin, int64_t num_devices) {
+SharedClients& Shared() {
   static SharedClients& shared = *new SharedClients;  // outlives every test's statics
+  return shared;
+}
+
+Result<Client*> SharedClientOf(std::shared_ptr<Plugin> plugin, int64_t num_devices) {
+  SharedClients& shared = Shared();
   const std::lock_guard lock(shared.mutex);
   std::unique_ptr<Client>& client = shared.clients[{plugin.get(), num_devices}];
-  if (client == nullptr)
+  if (client == nullptr) {
     client = TRY(Client::Create(std::move(plugin), {.num_devices = num_devices, .options = {}}));
+    // Clients end before the plugin's own statics, which were registered earlier: a worker thread
+    // of a client that still ran would use destroyed locks.
+    std::atexit([] { Shared().clients.clear(); });
+  }
   return client.get();
 }
 
