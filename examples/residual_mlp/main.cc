@@ -218,8 +218,10 @@ int Main(int argc, char** argv) {
   const Clock::time_point process_start = Clock::now();
   ReserveStandardStreams();
   Options options;
-  CLI::App app("Trains a residual network on bytes of text, on 8 virtual CPU devices.",
-               "residual_mlp");
+  CLI::App app(
+      "Trains a residual network on bytes of text, on virtual CPU devices (8 unless the mesh says "
+      "otherwise).",
+      "residual_mlp");
   app.add_option("recipe", options.recipe, "TOML file; every key has a default");
   app.add_option("--set", options.set, "key=value, over the recipe; may be repeated")
       ->allow_extra_args(false);

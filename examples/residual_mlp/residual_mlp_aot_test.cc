@@ -1,6 +1,8 @@
 // The example's step program compiled for hardware that is not here: the same text for TPU and GPU.
 #include <gtest/gtest.h>
 
+#include <ostream>
+
 #include "pjrt/topology.h"
 #include "residual_mlp/model.h"
 
@@ -11,6 +13,8 @@ struct Target {
   const char* topology;
   const char* plugin;  // kind
 };
+
+void PrintTo(const Target& target, std::ostream* os) { *os << target.topology; }
 
 class Aot : public testing::TestWithParam<Target> {
  protected:

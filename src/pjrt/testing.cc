@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cstdlib>
 #include <map>
 #include <mutex>
 
@@ -25,12 +24,8 @@ Result<Client*> SharedClientOf(std::shared_ptr<Plugin> plugin, int64_t num_devic
   SharedClients& shared = Shared();
   const std::lock_guard lock(shared.mutex);
   std::unique_ptr<Client>& client = shared.clients[{plugin.get(), num_devices}];
-  if (client == nullptr) {
+  if (client == nullptr)
     client = TRY(Client::Create(std::move(plugin), {.num_devices = num_devices, .options = {}}));
-    // Clients end before the plugin's own statics, which were registered earlier: a worker thread
-    // of a client that still ran would use destroyed locks.
-    std::atexit([] { Shared().clients.clear(); });
-  }
   return client.get();
 }
 
@@ -68,6 +63,12 @@ Result<Client*> SharedClient(const PluginCandidate& plugin, int64_t num_devices)
 
 Result<Client*> SharedDefaultClient(int64_t num_devices) {
   return SharedClientOf(TRY(LoadDefaultCpuPlugin()), num_devices);
+}
+
+void ReleaseSharedClients() {
+  SharedClients& shared = Shared();
+  const std::lock_guard lock(shared.mutex);
+  shared.clients.clear();
 }
 
 }  // namespace ulmus::pjrt

@@ -32,4 +32,8 @@ Result<Client*> SharedClient(const PluginCandidate& plugin, int64_t num_devices 
 // The same on the default CPU plugin: for tests of numbers, which any plugin may compute.
 Result<Client*> SharedDefaultClient(int64_t num_devices = 1);
 
+// Ends the shared clients. tests/release_clients.cc calls it after the last test: a worker thread
+// of a client that outlived main would use what the plugin's exit handlers have destroyed.
+void ReleaseSharedClients();
+
 }  // namespace ulmus::pjrt
