@@ -128,7 +128,10 @@ TEST(Devices, APluginThatHangsIsStopped) {
 
 TEST(CommandLine, MistakesExitWith2AndHelpWith0) {
   EXPECT_EQ(RunUlmus("").exit_code, 2);
-  EXPECT_EQ(RunUlmus("no-such-command").exit_code, 2);
+  const Output typo = RunUlmus("devcies --json");
+  EXPECT_EQ(typo.exit_code, 2);
+  EXPECT_THAT(typo.text, AllOf(HasSubstr("no subcommand 'devcies'"), HasSubstr("'devices'")));
+  EXPECT_EQ(RunUlmus("devices-prob").text.find("devices-probe"), std::string::npos);
   EXPECT_EQ(RunUlmus("devices --no-such-flag").exit_code, 2);
   EXPECT_EQ(RunUlmus("devices --timeout-s=-1").exit_code, 2);
   const Output help = RunUlmus("devices --help");

@@ -1,9 +1,32 @@
 // The program `ulmus`. Each subcommand lives in its own file of this folder.
 #include <CLI/CLI.hpp>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "apps/commands.h"
+#include "base/edit_distance.h"
 #include "base/status.h"
 #include "base/stdio.h"
+
+namespace ulmus {
+namespace {
+
+// CLI11 reports a misspelt subcommand as a missing one. Empty if the first word is a subcommand.
+std::string UnknownSubcommand(const CLI::App& app, int argc, char** argv) {
+  if (argc < 2 || argv[1][0] == '-') return "";
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (command->get_name() == argv[1]) return "";
+    if (!command->get_group().empty()) names.push_back(command->get_name());
+  }
+  const std::optional<std::string> nearest = NearestKey(argv[1], names);
+  return fmt::format("there is no subcommand '{}'{} `ulmus --help` lists those that exist", argv[1],
+                     nearest ? fmt::format("; did you mean '{}'?", *nearest) : ";");
+}
+
+}  // namespace
+}  // namespace ulmus
 
 int main(int argc, char** argv) {
   using namespace ulmus;
@@ -18,6 +41,8 @@ int main(int argc, char** argv) {
       "75 stopped by a signal after a complete save.\n\nExample: ulmus devices --json");
   apps::Run run;
   for (const apps::Command& command : apps::Commands()) command.add(app, run);
+  if (const std::string mistake = UnknownSubcommand(app, argc, argv); !mistake.empty())
+    return apps::Fail(InvalidArgumentError("{}", mistake));
   // CLI11 reports by exception; every mistake on the command line is one exit code.
   try {
     app.parse(argc, argv);

@@ -228,7 +228,8 @@ int Main(int argc, char** argv) {
   app.add_option("--run-dir", options.run_dir, "where recipe.toml, metrics.jsonl and log.txt go");
   app.add_option("--plugin", options.plugin,
                  "PJRT CPU plugin: a path or the name of an installed wheel");
-  app.add_flag("!--no-cache", options.cache,
+  bool no_cache = false;
+  app.add_flag("--no-cache", no_cache,
                "compile anew instead of using the cache of compiled programs");
   app.add_flag("--overwrite", options.overwrite, "start over in a --run-dir that holds a run");
   app.add_flag("--print-program", options.print_program, "print the step's StableHLO and stop");
@@ -242,6 +243,7 @@ int Main(int argc, char** argv) {
     if (app.exit(error) != 0) return kExitUsage;
     return FlushStandardOutput().ok() ? kExitOk : kExitFailure;
   }
+  options.cache = !no_cache;
   StopOnSignals();
   const Result<Json> result = Train(options, process_start);
   if (!result.ok()) {

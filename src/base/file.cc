@@ -166,8 +166,13 @@ Result<std::string> ReadFile(const Path& path, int64_t limit_bytes) {
 }
 
 Result<MappedFile> MappedFile::Open(const Path& path) {
-  const FileDescriptor fd = TRY(OpenDescriptor(path, O_RDONLY, "open"));
+  // Not blocking: opening a pipe would wait for its other end.
+  const FileDescriptor fd = TRY(OpenDescriptor(path, O_RDONLY | O_NONBLOCK, "open"));
   const struct stat info = TRY(StatOf(fd, path));
+  if (S_ISFIFO(info.st_mode) || S_ISCHR(info.st_mode) || S_ISSOCK(info.st_mode)) {
+    return FailedPreconditionError(
+        "{}: a pipe or device cannot be mapped; write its bytes to a file first", path);
+  }
   MappedFile file;
   file.path_ = path;
   file.size_bytes_ = static_cast<int64_t>(info.st_size);

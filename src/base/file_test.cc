@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -126,6 +127,8 @@ TEST(MappedFile, ShowsTheBytesAndMayBeEmpty) {
   EXPECT_TRUE(MappedFile::Open(dir.path() / "empty")->bytes().empty());
   EXPECT_EQ(MappedFile::Open(dir.path() / "none").status().code(), StatusCode::kNotFound);
   EXPECT_EQ(MappedFile::Open(dir.path()).status().code(), StatusCode::kFailedPrecondition);
+  ASSERT_EQ(mkfifo((dir.path() / "pipe").c_str(), 0600), 0);
+  EXPECT_EQ(MappedFile::Open(dir.path() / "pipe").status().code(), StatusCode::kFailedPrecondition);
 }
 
 TEST(MappedFile, OutlivesReplacementOfTheFile) {

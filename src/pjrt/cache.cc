@@ -79,7 +79,8 @@ Status WriteFully(int fd, std::string_view bytes) {
 
 // kNotFound if there is none; kDataLoss if it is larger than `max_bytes`.
 Result<std::string> ReadBounded(const std::string& path, int64_t max_bytes) {
-  const File file(path, O_RDONLY);
+  // Not blocking: opening a pipe of that name would wait for its other end.
+  const File file(path, O_RDONLY | O_NONBLOCK);
   if (!file.ok()) {
     if (errno == ENOENT) return NotFoundError("{}", path);
     return UnavailableError("{}", Errno());

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -96,6 +97,14 @@ TEST_F(CacheTest, EveryDamagedEntryIsReportedDeletedAndNotUsed) {
     EXPECT_THAT(log_[0], HasSubstr(c.reason));
     EXPECT_THAT(log_[0], HasSubstr(Path(kKey)));
   }
+}
+
+TEST_F(CacheTest, APipeUnderTheNameOfAnEntryDoesNotBlock) {
+  CompilationCache cache = Make();
+  cache.Store(kKey, "payload");
+  ASSERT_TRUE(fs::remove(Path(kKey)));
+  ASSERT_EQ(mkfifo(Path(kKey).c_str(), 0600), 0);
+  EXPECT_EQ(cache.Load(kKey), std::nullopt);
 }
 
 TEST(CacheEntry, NoTruncationAndNoBitFlipIsAccepted) {
