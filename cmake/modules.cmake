@@ -95,6 +95,7 @@ function(add_module_protos name)
   set(target ulmus_${name}_proto)
   add_library(${target} STATIC)
   target_link_libraries(${target} PUBLIC protobuf::libprotobuf-lite)
+  set_target_properties(${target} PROPERTIES CXX_CLANG_TIDY "")
   set(out ${CMAKE_CURRENT_BINARY_DIR}/proto)
   file(MAKE_DIRECTORY ${out})
   protobuf_generate(TARGET ${target} LANGUAGE cpp PROTOS ${ARGN} PROTOC_OUT_DIR ${out}

@@ -15,6 +15,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <sstream>
 #include <system_error>
 
 #include "base/check.h"
@@ -332,8 +333,8 @@ std::string HostName() {
 // Why a lock cannot be had, from the "pid host" its holder left.
 Status HeldBy(const Path& path, const std::string& owner) {
   int pid = 0;
-  char host[256] = {};
-  if (std::sscanf(owner.c_str(), "%d %255s", &pid, host) != 2)
+  std::string host;
+  if (std::istringstream words(owner); !(words >> pid >> host))
     return FailedPreconditionError(
         "{}: locked by another process; stop it or use another directory", path);
   if (host == HostName() && kill(pid, 0) != 0 && errno == ESRCH) {

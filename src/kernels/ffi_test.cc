@@ -24,7 +24,9 @@ constexpr XLA_FFI_Handler* kThrowsText =
     +[](XLA_FFI_CallFrame*) -> XLA_FFI_Error* { throw std::runtime_error("what it says"); };
 constexpr XLA_FFI_Handler* kThrowsBadAlloc =
     +[](XLA_FFI_CallFrame*) -> XLA_FFI_Error* { throw std::bad_alloc(); };
-constexpr XLA_FFI_Handler* kThrowsInt = +[](XLA_FFI_CallFrame*) -> XLA_FFI_Error* { throw 5; };
+constexpr XLA_FFI_Handler* kThrowsInt = +[](XLA_FFI_CallFrame*) -> XLA_FFI_Error* {
+  throw 5;
+};  // NOLINT(bugprone-std-exception-baseclass): that is the test
 
 TEST(Portable, ExceptionsBecomeErrors) {
   XLA_FFI_Api api = {};
@@ -45,6 +47,7 @@ TEST(Table, EveryKernelReportsVersionOneSoThatOldPluginsTakeIt) {
   for (const CustomCallHandler& kernel : AllKernels()) {
     XLA_FFI_Metadata metadata = {};
     metadata.struct_size = XLA_FFI_Metadata_STRUCT_SIZE;
+    // NOLINTNEXTLINE(bugprone-invalid-enum-default-initialization): set in the next line
     XLA_FFI_Metadata_Extension extension = {};
     extension.extension_base = {XLA_FFI_Metadata_Extension_STRUCT_SIZE, XLA_FFI_Extension_Metadata,
                                 nullptr};

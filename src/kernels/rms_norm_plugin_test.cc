@@ -129,7 +129,7 @@ void ExpectTwin(const std::vector<HostTensor>& inputs, const std::vector<HostTen
   const RmsNormGradients want = RmsNormBackwardReference(x, scale, ct, kEps);
   // Largest values: y and dx about 4, which bf16 rounds by at most 2^-7.
   const double rounding = inputs[0].dtype() == DType::kBF16 ? 1.0 / 128 : 0;
-  const double rows = static_cast<double>(x.size() / scale.size());
+  const double rows = static_cast<double>(x.size()) / static_cast<double>(scale.size());
   ExpectNear(results[0], RmsNormReference(x, scale, kEps), 4 * kTolerance + rounding, "y");
   ExpectNear(results[1], want.dx, 8 * kTolerance + rounding, "dx");
   ExpectNear(results[2], want.dscale, kTolerance * rows, "dscale");
@@ -160,7 +160,7 @@ TEST_P(RmsNormCallTest, SameBitsWhateverTheNumberOfDevicesInTheClient) {
 
 TEST_P(RmsNormCallTest, RunsInsideALoop) {
   const TensorType x{DType::kF32, {6, 40}}, scale{DType::kF32, {40}};
-  const std::string t = Tensor(x), i32 = "tensor<i32>";
+  const std::string t = Tensor(x);
   const Program program{.name = "loop",
                         .text = "module @loop {\n  func.func public @main(%x: " + t +
                                 ", %scale: " + Tensor(scale) + ") -> " + t +
