@@ -33,15 +33,14 @@ YarnRange ComputeYarnRange(const Yarn& yarn, double theta, int64_t head_dim) {
 RopeFrequencies ComputeRopeFrequencies(double theta, int64_t head_dim,
                                        const std::optional<Yarn>& yarn) {
   CHECK(head_dim > 0 && head_dim % 2 == 0, "rope: head width {} is not even", head_dim);
-  RopeFrequencies result{.inverse = {},
-                         .scale = yarn ? yarn->AttentionFactor() : 1,
-                         .yarn = yarn.has_value()};
+  RopeFrequencies result{
+      .inverse = {}, .scale = yarn ? yarn->AttentionFactor() : 1, .yarn = yarn.has_value()};
   const YarnRange range = yarn ? ComputeYarnRange(*yarn, theta, head_dim) : YarnRange{};
   for (int64_t j = 0; j < head_dim / 2; ++j) {
     double inverse = std::pow(theta, -2.0 * static_cast<double>(j) / static_cast<double>(head_dim));
     if (yarn) {
-      const double ramp = std::clamp(
-          (static_cast<double>(j) - range.low) / (range.high - range.low), 0.0, 1.0);
+      const double ramp =
+          std::clamp((static_cast<double>(j) - range.low) / (range.high - range.low), 0.0, 1.0);
       inverse = inverse / yarn->factor * ramp + inverse * (1 - ramp);
     }
     result.inverse.push_back(static_cast<float>(inverse));
@@ -59,9 +58,8 @@ RopeTable MakeRopeTable(Value positions, const RopeFrequencies& frequencies, Loc
   const Shape shape(dims);
   const Value inverse = Constant(
       positions.graph(), HostTensor(Shape{half}, std::span<const float>(frequencies.inverse)), loc);
-  const Value angle =
-      Mul(BroadcastInDim(Convert(positions, DType::kF32, loc), shape, leading, loc),
-          BroadcastInDim(inverse, shape, {positions.rank()}, loc), loc);
+  const Value angle = Mul(BroadcastInDim(Convert(positions, DType::kF32, loc), shape, leading, loc),
+                          BroadcastInDim(inverse, shape, {positions.rank()}, loc), loc);
   const auto scaled = [&](Value x) {
     return frequencies.scale == 1 ? x : Mul(x, SplatLike(x, frequencies.scale, loc), loc);
   };
@@ -70,14 +68,14 @@ RopeTable MakeRopeTable(Value positions, const RopeFrequencies& frequencies, Loc
 
 Value ApplyRope(Value x, const RopeTable& table, RotationPrecision precision, Loc loc) {
   const int64_t half = x.dim(-1) / 2;
-  CHECK_AT(loc, x.rank() == 4 && x.dim(-1) % 2 == 0, "rope: x is {}, expected [B,T,N,H] with H even",
-           x.type().ToString());
+  CHECK_AT(loc, x.rank() == 4 && x.dim(-1) % 2 == 0,
+           "rope: x is {}, expected [B,T,N,H] with H even", x.type().ToString());
   const Shape want{x.dim(0), x.dim(1), half};
   CHECK_AT(loc, table.cos.shape() == want && table.sin.shape() == want,
            "rope: the table is {}, expected f32{} for x {}", table.cos.type().ToString(),
            want.ToString(), x.type().ToString());
-  const DType dtype = precision == RotationPrecision::kActivation && !table.yarn ? x.dtype()
-                                                                                 : DType::kF32;
+  const DType dtype =
+      precision == RotationPrecision::kActivation && !table.yarn ? x.dtype() : DType::kF32;
   Dims starts(4, 0), limits = x.shape().dims();
   limits[3] = half;
   const Value wide = Convert(x, dtype, loc), a = Slice(wide, starts, limits, {}, loc);
@@ -88,9 +86,9 @@ Value ApplyRope(Value x, const RopeTable& table, RotationPrecision precision, Lo
     return BroadcastInDim(Convert(t, dtype, loc), a.shape(), {0, 1, 3}, loc);
   };
   const Value cos = along_heads(table.cos), sin = along_heads(table.sin);
-  const Value rotated = graph::Concatenate({Sub(Mul(a, cos, loc), Mul(b, sin, loc), loc),
-                                     Add(Mul(b, cos, loc), Mul(a, sin, loc), loc)},
-                                    3, loc);
+  const Value rotated = graph::Concatenate(
+      {Sub(Mul(a, cos, loc), Mul(b, sin, loc), loc), Add(Mul(b, cos, loc), Mul(a, sin, loc), loc)},
+      3, loc);
   return Convert(rotated, x.dtype(), loc);
 }
 

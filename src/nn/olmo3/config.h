@@ -88,9 +88,9 @@ Result<Config> ConfigByName(std::string_view name);
 inline constexpr size_t kMaxHfConfigBytes = size_t{1} << 20;
 
 // Reads transformers 4.x (rope_theta, rope_scaling), 5.x (rope_parameters per layer type) and the
-// flat rope_parameters that some 5.x versions wrote. Nothing is filled in from class defaults, which
-// differ from the published models: a missing field is an error, as are unknown fields and fields
-// that contradict each other. kInvalidArgument names field, value found and value expected.
+// flat rope_parameters that some 5.x versions wrote. Nothing is filled in from class defaults,
+// which differ from the published models: a missing field is an error, as are unknown fields and
+// fields that contradict each other. kInvalidArgument names field, value found and value expected.
 // `name` stands for the text in messages.
 Result<Config> ConfigFromHf(std::string_view json, std::string_view name = "config.json");
 
@@ -110,7 +110,8 @@ inline std::string ConfigToHf(const Config& config) {
 // ---- recipe, keys `model.*` ----
 void AddConfigTo(Schema& schema);
 Result<Config> ConfigFromRecipe(const Recipe& recipe);
-// "[model]\n..." that reads back as `config`: for presets and for runs that start from a checkpoint.
+// "[model]\n..." that reads back as `config`: for presets and for runs that start from a
+// checkpoint.
 std::string ConfigToRecipe(const Config& config);
 
 }  // namespace ulmus::nn::olmo3

@@ -18,11 +18,19 @@ constexpr double kClassTheta = 500000;  // what transformers falls back to
 
 // Fields that say nothing about logits or gradients.
 const std::set<std::string, std::less<>>& IgnoredFields() {
-  static const std::set<std::string, std::less<>> fields = {
-      "_name_or_path",       "architectures",      "transformers_version", "use_cache",
-      "output_attentions",   "output_hidden_states", "return_dict",        "chunk_size_feed_forward",
-      "id2label",            "label2id",           "problem_type",         "task_specific_params",
-      "_attn_implementation_autoset"};
+  static const std::set<std::string, std::less<>> fields = {"_name_or_path",
+                                                            "architectures",
+                                                            "transformers_version",
+                                                            "use_cache",
+                                                            "output_attentions",
+                                                            "output_hidden_states",
+                                                            "return_dict",
+                                                            "chunk_size_feed_forward",
+                                                            "id2label",
+                                                            "label2id",
+                                                            "problem_type",
+                                                            "task_specific_params",
+                                                            "_attn_implementation_autoset"};
   return fields;
 }
 
@@ -33,26 +41,44 @@ struct FixedField {
   bool required = false;
 };
 const std::vector<FixedField>& FixedFields() {
-  static const std::vector<FixedField> fields = {
-      {"model_type", "olmo3", true},    {"hidden_act", "silu", true},
-      {"attention_bias", false, true},  {"attention_dropout", 0.0, true},
-      {"is_encoder_decoder", false},    {"is_decoder", false},
-      {"add_cross_attention", false},   {"cross_attention_hidden_size", nullptr},
-      {"partial_rotary_factor", 1.0},   {"tie_encoder_decoder", false},
-      {"pruned_heads", Json::object()}, {"clip_qkv", nullptr},
-      {"torchscript", false}};
+  static const std::vector<FixedField> fields = {{"model_type", "olmo3", true},
+                                                 {"hidden_act", "silu", true},
+                                                 {"attention_bias", false, true},
+                                                 {"attention_dropout", 0.0, true},
+                                                 {"is_encoder_decoder", false},
+                                                 {"is_decoder", false},
+                                                 {"add_cross_attention", false},
+                                                 {"cross_attention_hidden_size", nullptr},
+                                                 {"partial_rotary_factor", 1.0},
+                                                 {"tie_encoder_decoder", false},
+                                                 {"pruned_heads", Json::object()},
+                                                 {"clip_qkv", nullptr},
+                                                 {"torchscript", false}};
   return fields;
 }
 
 const std::set<std::string, std::less<>>& ReadFields() {
-  static const std::set<std::string, std::less<>> fields = {
-      "vocab_size",          "hidden_size",       "intermediate_size",
-      "num_hidden_layers",   "num_attention_heads", "num_key_value_heads",
-      "head_dim",            "max_position_embeddings", "layer_types",
-      "sliding_window",      "rms_norm_eps",      "tie_word_embeddings",
-      "initializer_range",   "pad_token_id",      "bos_token_id",
-      "eos_token_id",        "dtype",             "torch_dtype",
-      "rope_theta",          "rope_scaling",      "rope_parameters"};
+  static const std::set<std::string, std::less<>> fields = {"vocab_size",
+                                                            "hidden_size",
+                                                            "intermediate_size",
+                                                            "num_hidden_layers",
+                                                            "num_attention_heads",
+                                                            "num_key_value_heads",
+                                                            "head_dim",
+                                                            "max_position_embeddings",
+                                                            "layer_types",
+                                                            "sliding_window",
+                                                            "rms_norm_eps",
+                                                            "tie_word_embeddings",
+                                                            "initializer_range",
+                                                            "pad_token_id",
+                                                            "bos_token_id",
+                                                            "eos_token_id",
+                                                            "dtype",
+                                                            "torch_dtype",
+                                                            "rope_theta",
+                                                            "rope_scaling",
+                                                            "rope_parameters"};
   return fields;
 }
 
@@ -338,9 +364,10 @@ Status MergeTheta(std::optional<double>& theta, const std::optional<double>& fou
                   const std::string& name) {
   if (!found) return {};
   if (theta && *theta != *found) {
-    return InvalidArgumentError("{} = {} but another rope_theta is {}; expected one theta for all "
-                                "layers",
-                                name, *found, *theta);
+    return InvalidArgumentError(
+        "{} = {} but another rope_theta is {}; expected one theta for all "
+        "layers",
+        name, *found, *theta);
   }
   theta = found;
   return {};
@@ -364,7 +391,8 @@ Status ReadRopeParameters(const Json& parameters, Config& c, std::optional<doubl
         "`rope_parameters.{}` = {} beside the layer types; expected \"{}\" and \"{}\" only", name,
         Shown(value), kSliding, kFull);
   }
-  const Json &sliding_json = *TRY(fields.Require(kSliding)), &full_json = *TRY(fields.Require(kFull));
+  const Json &sliding_json = *TRY(fields.Require(kSliding)),
+             &full_json = *TRY(fields.Require(kFull));
   const Rope sliding = TRY(ReadRope(Fields(sliding_json, "rope_parameters.sliding_attention."))),
              full = TRY(ReadRope(Fields(full_json, "rope_parameters.full_attention.")));
   TRY(MergeTheta(theta, sliding.theta, "`rope_parameters.sliding_attention.rope_theta`"));
@@ -392,9 +420,10 @@ Status ReadRopeFields(const Fields& fields, Config& c) {
     const Rope rope = TRY(ReadRope(Fields(*scaling, "rope_scaling.")));
     TRY(MergeTheta(theta, rope.theta, "`rope_scaling.rope_theta`"));
     if (parameters != nullptr && !parameters->is_null() && rope.yarn != c.yarn) {
-      return InvalidArgumentError("`rope_scaling` = {} but `rope_parameters` = {}; expected them to "
-                                  "say the same, or one of them only",
-                                  Shown(*scaling), Shown(*parameters));
+      return InvalidArgumentError(
+          "`rope_scaling` = {} but `rope_parameters` = {}; expected them to "
+          "say the same, or one of them only",
+          Shown(*scaling), Shown(*parameters));
     }
     c.yarn = rope.yarn;
   }

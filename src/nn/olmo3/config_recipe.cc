@@ -62,7 +62,9 @@ void AddAttention(Table& table) {
 }
 
 void AddRope(Table& table) {
-  table.Add("rope_theta", &ModelTable::rope_theta, {.help = "base of the rotary frequencies", .above = 1})
+  table
+      .Add("rope_theta", &ModelTable::rope_theta,
+           {.help = "base of the rotary frequencies", .above = 1})
       .Add("rotation", &ModelTable::rotation,
            {.help = "dtype of the rotation; bf16: MaxText", .choices = {"f32", "bf16"}})
       .Add("yarn", &ModelTable::yarn,
@@ -84,7 +86,9 @@ void AddRope(Table& table) {
 }
 
 void AddRest(Table& table) {
-  table.Add("rms_norm_eps", &ModelTable::rms_norm_eps, {.help = "added to the mean square", .above = 0})
+  table
+      .Add("rms_norm_eps", &ModelTable::rms_norm_eps,
+           {.help = "added to the mean square", .above = 0})
       .Add("norm_rounding", &ModelTable::norm_rounding,
            {.help = "of norms in bf16; twice: MaxText", .choices = {"once", "twice"}})
       .Add("tie_word_embeddings", &ModelTable::tie_word_embeddings,
@@ -95,7 +99,8 @@ void AddRest(Table& table) {
       .Add("bos_token_id", &ModelTable::bos_token_id, {.help = "-1: none", .min = -1})
       .Add("eos_token_id", &ModelTable::eos_token_id, {.help = "-1: none", .min = -1})
       .Add("export_dtype", &ModelTable::export_dtype,
-           {.help = "of weights exported to Hugging Face", .choices = {"bfloat16", "float16", "float32"}});
+           {.help = "of weights exported to Hugging Face",
+            .choices = {"bfloat16", "float16", "float32"}});
 }
 
 const Table& ModelSchema() {
@@ -129,8 +134,8 @@ Result<Config> ConfigFromRecipe(const Recipe& recipe) {
   c.num_kv_heads = t.num_kv_heads;
   if (t.head_dim == 0 && t.hidden_size % t.num_heads != 0) {
     return InvalidArgumentError(
-        "model.hidden_size % model.num_heads = {} % {} = {}; give model.head_dim",
-        t.hidden_size, t.num_heads, t.hidden_size % t.num_heads);
+        "model.hidden_size % model.num_heads = {} % {} = {}; give model.head_dim", t.hidden_size,
+        t.num_heads, t.hidden_size % t.num_heads);
   }
   c.head_dim = t.head_dim > 0 ? t.head_dim : t.hidden_size / t.num_heads;
   c.layer_pattern.clear();
@@ -187,9 +192,9 @@ std::string ConfigToRecipe(const Config& config) {
   add("sliding_window", config.sliding_window);
   add("rope_theta", config.rope_theta);
   add("rotation", std::string(config.rotation == RotationPrecision::kF32 ? "f32" : "bf16"));
-  add("yarn", std::string(!config.yarn                                ? "none"
+  add("yarn", std::string(!config.yarn                             ? "none"
                           : config.yarn_layers == YarnLayers::kAll ? "all"
-                                                                     : "full_attention"));
+                                                                   : "full_attention"));
   if (config.yarn) {
     add("yarn_factor", config.yarn->factor);
     add("yarn_original_context", config.yarn->original_context);
@@ -199,8 +204,7 @@ std::string ConfigToRecipe(const Config& config) {
     add("yarn_clamp", std::string(config.yarn->clamp == YarnClamp::kHalf ? "half" : "full"));
   }
   add("rms_norm_eps", config.rms_norm_eps);
-  add("norm_rounding",
-      std::string(config.norm_rounding == NormRounding::kOnce ? "once" : "twice"));
+  add("norm_rounding", std::string(config.norm_rounding == NormRounding::kOnce ? "once" : "twice"));
   add("tie_word_embeddings", config.tie_word_embeddings);
   add("initializer_range", config.initializer_range);
   add("pad_token_id", config.pad_token_id.value_or(-1));

@@ -43,12 +43,8 @@ Json Published7b() {
 }
 
 Json YarnJson() {
-  return {{"rope_type", "yarn"},
-          {"factor", 8.0},
-          {"original_max_position_embeddings", 8192},
-          {"beta_fast", 32},
-          {"beta_slow", 1},
-          {"attention_factor", 1.2079441541679836}};
+  return {{"rope_type", "yarn"}, {"factor", 8.0},  {"original_max_position_embeddings", 8192},
+          {"beta_fast", 32},     {"beta_slow", 1}, {"attention_factor", 1.2079441541679836}};
 }
 
 Config Read(const Json& json) {
@@ -100,8 +96,7 @@ TEST(HfConfig, AllFormsOfYarnOnFullAttentionAreTheSame) {
 TEST(HfConfig, LayerTypesBecomeAPattern) {
   const auto types_of = [](std::string_view letters) {
     Json types = Json::array();
-    for (const char c : letters)
-      types.push_back(c == 'f' ? "full_attention" : "sliding_attention");
+    for (const char c : letters) types.push_back(c == 'f' ? "full_attention" : "sliding_attention");
     return types;
   };
   struct Case {
@@ -109,10 +104,10 @@ TEST(HfConfig, LayerTypesBecomeAPattern) {
     size_t period;
     bool last_full;
   };
-  for (const Case& c : {Case{"sssf", 4, false}, Case{"sssfsssfss", 4, false},
-                        Case{"sssfsssfsf", 4, true}, Case{"ss", 4, false}, Case{"ffff", 1, false},
-                        Case{"sfsfsf", 2, false}, Case{"ssff", 4, false},
-                        Case{"sffssff", 7, false}}) {
+  for (const Case& c :
+       {Case{"sssf", 4, false}, Case{"sssfsssfss", 4, false}, Case{"sssfsssfsf", 4, true},
+        Case{"ss", 4, false}, Case{"ffff", 1, false}, Case{"sfsfsf", 2, false},
+        Case{"ssff", 4, false}, Case{"sffssff", 7, false}}) {
     Json json = Published7b();
     json["layer_types"] = types_of(c.letters);
     json["num_hidden_layers"] = std::string_view(c.letters).size();
@@ -161,9 +156,8 @@ struct Mistake {
 
 TEST(HfConfig, RefusesByNameWithFoundAndExpected) {
   const Json removed(Json::value_t::discarded);
-  const Json yarn_without_beta = {{"rope_type", "yarn"},
-                                  {"factor", 8.0},
-                                  {"original_max_position_embeddings", 8192}};
+  const Json yarn_without_beta = {
+      {"rope_type", "yarn"}, {"factor", 8.0}, {"original_max_position_embeddings", 8192}};
   const Mistake mistakes[] = {
       {"model_type", "olmo2", "`model_type` = \"olmo2\"; expected \"olmo3\""},
       {"model_type", removed, "`model_type` is missing"},
@@ -195,12 +189,16 @@ TEST(HfConfig, RefusesByNameWithFoundAndExpected) {
       {"torch_dtype", "int8", "expected bfloat16, float16 or float32"},
       {"rope_theta", 0.5, "rope_theta = 0.5; expected above 1"},
       {"rope_theta", "x", "`rope_theta` = \"x\"; expected a number"},
-      {"rope_scaling", {{"rope_type", "linear"}, {"factor", 2}}, "expected \"default\" or \"yarn\""},
+      {"rope_scaling",
+       {{"rope_type", "linear"}, {"factor", 2}},
+       "expected \"default\" or \"yarn\""},
       {"rope_scaling", yarn_without_beta, "`rope_scaling.beta_fast` is missing"},
       {"rope_scaling", "yarn", "expected an object"},
-      {"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 10000}},
+      {"rope_parameters",
+       {{"rope_type", "default"}, {"rope_theta", 10000}},
        "`rope_parameters.rope_theta` = 10000 but another rope_theta is 500000"},
-      {"rope_parameters", {{"sliding_attention", YarnJson()}},
+      {"rope_parameters",
+       {{"sliding_attention", YarnJson()}},
        "`rope_parameters.full_attention` is missing"},
       {"rope_parameters",
        {{"sliding_attention", YarnJson()}, {"full_attention", {{"rope_type", "default"}}}},

@@ -137,8 +137,8 @@ LayerGroups GroupLayers(const Config& config) {
 std::vector<ParameterSpec> Parameters(const Config& config) {
   const LayerGroups groups = GroupLayers(config);
   std::vector<ParameterSpec> specs;
-  specs.push_back(WholeTensor(config, "model.embed_tokens.weight", TensorKind::kEmbedding,
-                              {"vocab", "embed"}));
+  specs.push_back(
+      WholeTensor(config, "model.embed_tokens.weight", TensorKind::kEmbedding, {"vocab", "embed"}));
   for (int64_t place = 0; groups.num_groups > 0 && place < groups.period; ++place) {
     for (const KindInfo& info : LayerKinds()) {
       specs.push_back(Stack(config, groups, place, info));
@@ -146,14 +146,12 @@ std::vector<ParameterSpec> Parameters(const Config& config) {
   }
   for (int64_t layer = groups.num_grouped(); layer < config.num_layers; ++layer) {
     for (const KindInfo& info : LayerKinds()) {
-      specs.push_back(
-          WholeTensor(config, LayerName(layer, info.hf_suffix), info.kind, info.axes));
+      specs.push_back(WholeTensor(config, LayerName(layer, info.hf_suffix), info.kind, info.axes));
     }
   }
   specs.push_back(WholeTensor(config, "model.norm.weight", TensorKind::kFinalNorm, {"norm"}));
   if (!config.tie_word_embeddings) {
-    specs.push_back(
-        WholeTensor(config, "lm_head.weight", TensorKind::kHead, {"vocab", "embed"}));
+    specs.push_back(WholeTensor(config, "lm_head.weight", TensorKind::kHead, {"vocab", "embed"}));
   }
   return specs;
 }
@@ -162,8 +160,8 @@ std::vector<HfTensor> HfTensors(const Config& config) {
   const LayerGroups groups = GroupLayers(config);
   const auto kinds = static_cast<int64_t>(LayerKinds().size());
   const int64_t padding = config.padded_vocab_size() - config.vocab_size;
-  const int64_t final_norm = 1 + (groups.num_groups > 0 ? groups.period * kinds : 0) +
-                             groups.num_single * kinds;
+  const int64_t final_norm =
+      1 + (groups.num_groups > 0 ? groups.period * kinds : 0) + groups.num_single * kinds;
   std::vector<HfTensor> tensors;
   tensors.push_back({.name = "model.embed_tokens.weight",
                      .shape = HfShape(config, TensorKind::kEmbedding),
@@ -172,9 +170,9 @@ std::vector<HfTensor> HfTensors(const Config& config) {
                      .padding_rows = padding});
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
     const bool grouped = layer < groups.num_grouped();
-    const int64_t body = grouped ? layer % groups.period
-                                 : (groups.num_groups > 0 ? groups.period : 0) + layer -
-                                       groups.num_grouped();
+    const int64_t body =
+        grouped ? layer % groups.period
+                : (groups.num_groups > 0 ? groups.period : 0) + layer - groups.num_grouped();
     for (int64_t kind = 0; kind < kinds; ++kind) {
       const KindInfo& info = LayerKinds()[static_cast<size_t>(kind)];
       tensors.push_back({.name = LayerName(layer, info.hf_suffix),

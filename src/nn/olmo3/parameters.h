@@ -44,8 +44,9 @@ struct ParameterSpec {
   // The Hugging Face name, or for a stack "model.layer_groups.<place>.self_attn.q_proj.weight".
   std::string name;
   TensorKind kind = TensorKind::kEmbedding;
-  TensorType type;                // f32 [out,in] or [n]; stacks [G,out,in]; embedding and head padded
-  std::vector<std::string> axes;  // logical, one per dimension: layers vocab embed heads kv mlp norm
+  TensorType type;  // f32 [out,in] or [n]; stacks [G,out,in]; embedding and head padded
+  std::vector<std::string>
+      axes;  // logical, one per dimension: layers vocab embed heads kv mlp norm
   // One name per group for stacks (element g of the stack), else one.
   std::vector<std::string> hf_names;
   bool stacked = false;
