@@ -406,13 +406,10 @@ Values AttendBackward(const Layout& layout, const KernelAttrs& attrs, Values inp
       loc);
 }
 
-// Half a window, so that a sliding layer computes little outside its band, between what keeps a
-// matrix product busy and what keeps a block's scores near the processor.
+// 128 is where attention_bench.cc is fastest on CPUs: the scores of a block stay in the cache. A
+// narrow window takes half of that, for less outside its band.
 int64_t ChooseBlock(int64_t T, int64_t window) {
-  const int64_t reach = window == 0 ? T : std::min(window, T);
-  int64_t block = 64;
-  while (block < 512 && block < reach / 2) block *= 2;
-  return std::min(block, T);
+  return std::min<int64_t>(T, window > 0 && window <= 64 ? 64 : 128);
 }
 
 void CheckShapes(Value q, Value k, Value v, const AttentionOptions& options, const Loc& loc) {

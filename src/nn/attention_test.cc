@@ -88,5 +88,153 @@ TEST(Attention, OnAMeshEqualsTheTwin) {
   }
 }
 
+// The twin's own gradients, which everything else is compared with.
+TEST(Attention, GradientsOfTheTwinEqualCentralDifferences) {
+  const AttentionShape shape{.B = 2,
+                             .T = 5,
+                             .N = 2,
+                             .K = 1,
+                             .H = 2,
+                             .window = 3,
+                             .segments = {0, 0, 0, 1, 1, 0, 1, 1, 1, 1}};
+  AttentionProgram program(shape, DType::kF32);
+  const auto want = program.Reference();
+  std::vector<std::vector<double>> x;
+  for (size_t i = 0; i < 4; ++i) x.push_back(program.inputs[i].data);
+  const auto loss = [&] {
+    const std::vector<double> out = AttentionReference(shape, x[0], x[1], x[2]);
+    double sum = 0;
+    for (size_t i = 0; i < out.size(); ++i) sum += out[i] * x[3][i];
+    return sum;
+  };
+  const double h = 1e-5;
+  for (size_t input = 0; input < 3; ++input) {
+    for (size_t i = 0; i < x[input].size(); ++i) {
+      const double middle = x[input][i];
+      x[input][i] = middle + h;
+      const double above = loss();
+      x[input][i] = middle - h;
+      const double below = loss();
+      x[input][i] = middle;
+      // Truncation, h^2 times a third derivative, and cancellation, eps/h, are both near 1e-9.
+      EXPECT_NEAR(want[1 + input][i], (above - below) / (2 * h), 1e-7) << kResults[1 + input] << i;
+    }
+  }
+}
+
+// Scores of 0 and one-hot values: the result is the list of keys that a query reads.
+std::vector<std::vector<int64_t>> KeysRead(int64_t T, const AttentionOptions& options) {
+  Graph graph("one_hot");
+  const TensorType type{DType::kF32, {1, T, 1, T}};
+  const Value zero = Splat(graph, 0, type), v = graph.Parameter("v", type);
+  graph.Result("out", Attention(zero, zero, v, options));
+  RefTensor one_hot = RefTensor::Zeros(type);
+  for (int64_t t = 0; t < T; ++t) one_hot.data[static_cast<size_t>(t * T + t)] = 1;
+  const RefTensor out = Interpret(graph, std::vector{one_hot})[0];
+  std::vector<std::vector<int64_t>> keys(static_cast<size_t>(T));
+  for (int64_t i = 0; i < T; ++i) {
+    for (int64_t j = 0; j < T; ++j) {
+      if (out.data[static_cast<size_t>(i * T + j)] != 0) keys[static_cast<size_t>(i)].push_back(j);
+    }
+  }
+  return keys;
+}
+
+TEST(Attention, AWindowOfFourIsTheQueryAndThreeKeysBeforeIt) {
+  for (const int64_t block : {0, 1, 2, 3, 4, 5, 12}) {
+    const auto keys = KeysRead(12, {.window = 4, .block = block});
+    for (int64_t i = 0; i < 12; ++i) {
+      std::vector<int64_t> want;
+      for (int64_t j = std::max<int64_t>(0, i - 3); j <= i; ++j) want.push_back(j);
+      EXPECT_EQ(keys[static_cast<size_t>(i)], want) << "query " << i << ", block " << block;
+    }
+  }
+}
+
+TEST(Attention, GroupedHeadsEqualRepeatedHeads) {
+  Graph graph("groups");
+  const int64_t B = 2, T = 9, N = 6, K = 2, H = 4;
+  const TensorType queries{DType::kF32, {B, T, N, H}}, keys{DType::kF32, {B, T, K, H}};
+  const Value q = graph.Parameter("q", queries), k = graph.Parameter("k", keys),
+              v = graph.Parameter("v", keys), ct = graph.Parameter("ct", queries);
+  const auto repeated = [&](Value x) {
+    return Reshape(BroadcastInDim(x, {B, T, K, N / K, H}, {0, 1, 2, 4}), queries.shape);
+  };
+  const AttentionOptions options{.window = 5, .block = 4};
+  for (const Value out :
+       {Attention(q, k, v, options), Attention(q, repeated(k), repeated(v), options)}) {
+    graph.Result("out", out);
+    for (const Value grad : Grad(SumOfProducts(out, ct), {q, k, v})) graph.Result("grad", grad);
+  }
+  const std::vector<RefTensor> inputs{Noise(queries, 1), Noise(keys, 2), Noise(keys, 3),
+                                      Noise(queries, 4)};
+  const auto results = Interpret(graph, inputs, {.round = false});
+  for (size_t r = 0; r < 4; ++r) {
+    for (size_t i = 0; i < results[r].data.size(); ++i)
+      EXPECT_NEAR(results[r].data[i], results[4 + r].data[i], 1e-13) << kResults[r];
+  }
+}
+
+// Scores stay f32; probabilities, score gradients and results are rounded to 2^-9 once each.
+TEST(Attention, BFloat16StaysWithinItsRoundingsOfTheTwin) {
+  const AttentionShape shape{.B = 1, .T = 12, .N = 2, .K = 1, .H = 8, .window = 5};
+  AttentionProgram narrow(shape, DType::kBF16, {.block = 4});
+  const auto got = Interpret(narrow.graph, narrow.inputs);
+  const auto want = narrow.Reference();
+  for (size_t r = 0; r < want.size(); ++r) {
+    EXPECT_EQ(got[r].type.dtype, DType::kBF16);
+    double largest = 0;
+    for (const double x : want[r]) largest = std::max(largest, std::fabs(x));
+    for (size_t i = 0; i < want[r].size(); ++i)
+      EXPECT_NEAR(got[r].data[i], want[r][i], largest / 64) << kResults[r];
+  }
+}
+
+TEST(Attention, NoTensorOfTheProgramIsQuadraticInTheSequence) {
+  for (const int64_t window : {0, 512}) {
+    AttentionProgram program({.B = 1, .T = 4096, .N = 4, .K = 2, .H = 8, .window = window},
+                             DType::kBF16);
+    const std::string text = program.graph.ToProgram({.locations = false}).text;
+    EXPECT_THAT(text, Not(HasSubstr("4096x4096")));
+    EXPECT_THAT(text, HasSubstr("tensor<1x2x2x128x128xf32>"));  // scores of one block
+    // Keys and values of all query heads, in blocks or not.
+    EXPECT_THAT(text, Not(HasSubstr("tensor<32x1x4x128x8x")));
+    EXPECT_THAT(text, Not(HasSubstr("tensor<1x2x2x4096x8x")));
+  }
+}
+
+TEST(Attention, OnAMeshItStandsInAManualRegionAndGathersKeysAlone) {
+  const Mesh mesh({{"data", 2}, {"tensor", 2}, {"context", 2}});
+  AttentionProgram program({.B = 4, .T = 64, .N = 8, .K = 4, .H = 16}, DType::kF32,
+                           {.sharding = Sharding{{{"data"}, {"context"}, {"tensor"}, {}}}}, mesh);
+  const std::string text = program.graph.ToProgram({.locations = false}).text;
+  EXPECT_THAT(text, HasSubstr("manual_axes={\"data\", \"context\", \"tensor\"}"));
+  EXPECT_THAT(text, HasSubstr("(tensor<2x32x2x16xf32>) -> tensor<2x64x2x16xf32>"));  // keys
+  EXPECT_THAT(text, Not(HasSubstr("(tensor<2x32x4x16xf32>) -> tensor<2x64x4x16xf32>")));
+  EXPECT_THAT(text, HasSubstr("stablehlo.reduce_scatter"));
+}
+
+TEST(AttentionDeathTest, MistakesNameShapesTheEquationAndTheLineOfTheCaller) {
+  Graph graph("attention", Mesh({{"tensor", 4}, {"context", 3}}));
+  const auto value = [&](DType dtype, Shape shape) {
+    return graph.Parameter("x", {dtype, std::move(shape)});
+  };
+  const Value q = value(DType::kF32, {1, 8, 8, 4}), k = value(DType::kF32, {1, 8, 2, 4});
+  EXPECT_DEATH(Attention(k, q, q),
+               "attention_test.cc:[0-9]+: .*2 query heads for 8 key heads: 2 % 8 = 2");
+  EXPECT_DEATH(Attention(q, k, q), "k is f32\\[1,8,2,4\\], v is f32\\[1,8,8,4\\]");
+  EXPECT_DEATH(Attention(q, value(DType::kBF16, {1, 8, 2, 4}), value(DType::kBF16, {1, 8, 2, 4})),
+               "expected both f32\\[1,8,K,4\\] for q f32\\[1,8,8,4\\]");
+  EXPECT_DEATH(Attention(value(DType::kI32, {1, 8, 8, 4}), k, k), "q is i32\\[1,8,8,4\\]");
+  EXPECT_DEATH(Attention(q, k, k, {.window = -1}), "window -1");
+  EXPECT_DEATH(Attention(q, k, k, {.segment_ids = value(DType::kI32, {8})}),
+               "segment_ids is i32\\[8\\], expected i32\\[1,8\\]");
+  EXPECT_DEATH(Attention(q, k, k, {.sharding = Sharding{{{}, {}, {"tensor"}, {}}}}),
+               "attention: k and v: .*2 % \\(tensor=4\\) = 2");
+  EXPECT_DEATH(Attention(q, k, k, {.sharding = Sharding{{{}, {"context"}, {}, {}}}}),
+               "attention: q: .*8 % \\(context=3\\) = 2");
+  EXPECT_DEATH(Attention(q, k, k, {.sharding = Sharding{{{}, {}, {}, {"tensor"}}}}), "H whole");
+}
+
 }  // namespace
 }  // namespace ulmus::nn
