@@ -64,14 +64,63 @@ INSTANTIATE_TEST_SUITE_P(Plugins, CrossEntropyPlugin, testing::ValuesIn(pjrt::Kn
                          [](const auto& plugin) { return pjrt::TestName(plugin.param); });
 
 TEST_P(CrossEntropyPlugin, EqualsTheTwin) {
-  for (const auto& [x, head] : {std::pair{DType::kF32, DType::kF32},
-                                {DType::kBF16, DType::kF32},
-                                {DType::kBF16, DType::kBF16}}) {
-    ExpectEqualsTheTwin({.B = 2, .T = 33, .D = 16, .V = 97}, x, head,
-                        {.vocab_size = 90, .token_block = 16, .vocab_block = 40});
-    ExpectEqualsTheTwin({.B = 1, .T = 40, .D = 8, .V = 130}, x, head,
-                        {.vocab_size = 100, .padding = PaddingRows::kMasked});
+  ExpectEqualsTheTwin({.B = 2, .T = 33, .D = 16, .V = 97}, DType::kF32, DType::kF32,
+                      {.vocab_size = 90, .token_block = 16, .vocab_block = 40});
+  ExpectEqualsTheTwin({.B = 1, .T = 40, .D = 8, .V = 130}, DType::kBF16, DType::kF32,
+                      {.vocab_size = 100, .padding = PaddingRows::kMasked});
+}
+
+// ---- numbers that any plugin may compute: on the default one ----
+
+class CrossEntropyCompiled : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (pjrt::InstalledCpuPlugins().empty()) GTEST_SKIP() << "no CPU plugin; run `make setup`";
   }
+  static pjrt::Client& ClientFor(const Graph& graph) {
+    const Result<pjrt::Client*> client = pjrt::SharedDefaultClient(graph.mesh().num_devices());
+    CHECK(client.ok(), "{}", client.status().ToString());
+    return **client;
+  }
+  static std::vector<HostTensor> Results(const HeadProgram& program) {
+    std::vector<HostTensor> arguments;
+    for (const RefTensor& input : program.inputs) arguments.push_back(input.ToHost());
+    auto results = pjrt::RunOnce(ClientFor(program.graph), program.graph.ToProgram(), arguments);
+    CHECK(results.ok(), "{}", results.status().ToString());
+    return std::move(*results);
+  }
+};
+
+TEST_F(CrossEntropyCompiled, OnAMeshEqualsOneDevice) {
+  const HeadShape shape{.B = 4, .T = 12, .D = 16, .V = 130};
+  CrossEntropyOptions options{
+      .vocab_size = 60, .padding = PaddingRows::kMasked, .token_block = 20, .vocab_block = 32};
+  const auto want = Results(HeadProgram(shape, DType::kF32, DType::kF32, options));
+  const Mesh fsdp_tensor({{"fsdp", 4}, {"tensor", 2}}), context({{"context", 4}});
+  const std::vector<std::tuple<Mesh, Sharding, Sharding>> places{
+      {fsdp_tensor, Sharding{{{"fsdp"}, {}, {}}}, Sharding{{{"tensor"}, {"fsdp"}}}},
+      {context, Sharding{{{}, {"context"}, {}}}, Sharding::Replicated(2)}};
+  for (const auto& [mesh, x, head] : places) {
+    options.sharding = x;
+    options.head_sharding = head;
+    const auto got = Results(HeadProgram(shape, DType::kF32, DType::kF32, options, mesh));
+    for (size_t r = 0; r < want.size(); ++r) {
+      double largest = 0;
+      for (int64_t i = 0; i < want[r].num_elements(); ++i)
+        largest = std::max(largest, std::fabs(want[r].Get(i)));
+      for (int64_t i = 0; i < want[r].num_elements(); ++i)
+        ASSERT_NEAR(got[r].Get(i), want[r].Get(i), 2e-6 * largest)
+            << kResults[r] << " on " << mesh.ToString();
+    }
+  }
+}
+
+// All logits in f32 would be 1.6 GB; the head and its gradient, in f32, are 51 MB together.
+TEST_F(CrossEntropyCompiled, MemoryIsThatOfOneBlockOfLogits) {
+  const HeadProgram program({.B = 1, .T = 4096, .D = 64, .V = 100352}, DType::kF32, DType::kF32);
+  const auto executable = ClientFor(program.graph).Compile(program.graph.ToProgram());
+  ASSERT_TRUE(executable.ok()) << executable.status().ToString();
+  EXPECT_LE((*executable)->memory_stats().temp_bytes, 80'000'000);
 }
 
 }  // namespace
