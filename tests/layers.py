@@ -15,7 +15,7 @@ LEVELS = {
     "tensor": 1, "tokenizer": 1, "metrics": 1, "launch": 1,
     "graph": 2, "pjrt": 2, "kernels": 2, "data": 2, "checkpoint": 2,
     "nn": 3, "optim": 3, "eval": 3,
-    "train": 4, "plan": 4,
+    "train": 4, "plan": 4, "infer": 4,
     "apps": 5,
 }  # fmt: skip
 

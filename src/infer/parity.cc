@@ -1,0 +1,194 @@
+#include "infer/parity.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/check.h"
+
+namespace ulmus::infer {
+namespace {
+
+bool AllFinite(std::span<const float> row) {
+  return std::ranges::all_of(row, [](float x) { return std::isfinite(x); });
+}
+
+double LogSumExp(std::span<const float> row) {
+  const double top = *std::ranges::max_element(row);
+  double sum = 0;
+  for (float x : row) sum += std::exp(x - top);
+  return top + std::log(sum);
+}
+
+size_t ArgMax(std::span<const float> row) {
+  return static_cast<size_t>(std::ranges::max_element(row) - row.begin());
+}
+
+double MaxAbsDiff(std::span<const float> x, std::span<const float> y) {
+  double largest = 0;
+  for (size_t i = 0; i < x.size(); ++i)
+    largest = std::max(largest, std::abs(static_cast<double>(x[i]) - static_cast<double>(y[i])));
+  return largest;
+}
+
+std::string At(const TokenPlace& place) {
+  return fmt::format("sequence {}, position {}", place.sequence, place.position);
+}
+
+// Sums of squares of a row's difference and of its reference.
+struct Squares {
+  double difference = 0, reference = 0;
+
+  void operator+=(const Squares& other) {
+    difference += other.difference;
+    reference += other.reference;
+  }
+  // Not finite counts as infinitely far; a reference of zeros only agrees with zeros.
+  double RelativeRms() const {
+    if (!std::isfinite(difference)) return std::numeric_limits<double>::infinity();
+    if (difference == 0) return 0;
+    if (reference == 0) return std::numeric_limits<double>::infinity();
+    return std::sqrt(difference / reference);
+  }
+};
+
+Squares SquaresOf(std::span<const float> reference, std::span<const float> ours) {
+  Squares squares;
+  for (size_t i = 0; i < reference.size(); ++i) {
+    const double r = reference[i], difference = static_cast<double>(ours[i]) - r;
+    squares.difference += difference * difference;
+    squares.reference += r * r;
+  }
+  return squares;
+}
+
+}  // namespace
+
+double KlDivergence(std::span<const float> p_logits, std::span<const float> q_logits) {
+  CHECK(p_logits.size() == q_logits.size() && !p_logits.empty(), "{} and {} logits",
+        p_logits.size(), q_logits.size());
+  const double p_lse = LogSumExp(p_logits), q_lse = LogSumExp(q_logits);
+  double kl = 0;
+  for (size_t v = 0; v < p_logits.size(); ++v) {
+    const double log_p = p_logits[v] - p_lse, log_q = q_logits[v] - q_lse;
+    // p ln(p/q) - p + q: the last two sum to 0 over v, and make every term >= 0, so that rounding
+    // does not cancel between terms.
+    const double d = log_q - log_p;
+    kl += std::exp(log_p) * (std::expm1(d) - d);
+  }
+  return std::max(kl, 0.0);
+}
+
+Status ParityAccumulator::Add(TokenPlace place, std::span<const float> reference,
+                              std::span<const float> ours) {
+  if (reference.size() != ours.size() || reference.empty()) {
+    return InvalidArgumentError(
+        "{}: {} reference logits and {} of ours; both must have the same vocabulary", At(place),
+        reference.size(), ours.size());
+  }
+  if (!AllFinite(reference))
+    return DataLossError("{}: the reference logits are not finite: nothing to compare with",
+                         At(place));
+  ++stats_.positions;
+  if (!AllFinite(ours)) {
+    ++stats_.nonfinite;
+    return {};
+  }
+  ++compared_;
+  const double kl = KlDivergence(reference, ours);
+  kl_sum_ += kl;
+  if (kl > stats_.kl_max) stats_.kl_max = kl, stats_.kl_max_at = place;
+  const double difference = MaxAbsDiff(reference, ours);
+  if (difference > stats_.max_abs_diff)
+    stats_.max_abs_diff = difference, stats_.max_abs_diff_at = place;
+  const size_t best = ArgMax(reference), our_best = ArgMax(ours);
+  if (best == our_best) {
+    ++agreeing_;
+  } else if (!stats_.first_disagreement) {
+    stats_.first_disagreement = place;
+    stats_.first_disagreement_margin =
+        static_cast<double>(reference[best]) - static_cast<double>(reference[our_best]);
+  }
+  return {};
+}
+
+ParityStats ParityAccumulator::Stats() const {
+  ParityStats stats = stats_;
+  if (compared_ > 0) stats.kl_mean = kl_sum_ / static_cast<double>(compared_);
+  if (stats.positions > 0)
+    stats.top1_agreement = static_cast<double>(agreeing_) / static_cast<double>(stats.positions);
+  return stats;
+}
+
+ParityLimits DefaultParityLimits(DType dtype) {
+  if (dtype == DType::kF32) return {.kl_max = 1e-6, .top1_agreement = 1.0};
+  return {.kl_mean = 1.5e-3, .top1_agreement = 0.995};
+}
+
+std::vector<std::string> BrokenLimits(const ParityStats& stats, const ParityLimits& limits) {
+  std::vector<std::string> broken;
+  if (stats.positions == 0) broken.push_back("no position was compared");
+  if (stats.nonfinite > 0)
+    broken.push_back(fmt::format("our logits are not finite at {} of {} positions", stats.nonfinite,
+                                 stats.positions));
+  // Written so that a NaN never holds.
+  if (limits.kl_mean && !(stats.kl_mean <= *limits.kl_mean))
+    broken.push_back(fmt::format("mean KL is {:.3g}, at most {:.3g} is allowed", stats.kl_mean,
+                                 *limits.kl_mean));
+  if (limits.kl_max && !(stats.kl_max <= *limits.kl_max))
+    broken.push_back(fmt::format("KL is {:.3g} at {}, at most {:.3g} is allowed", stats.kl_max,
+                                 At(stats.kl_max_at), *limits.kl_max));
+  if (limits.top1_agreement && !(stats.top1_agreement >= *limits.top1_agreement)) {
+    std::string where;
+    if (stats.first_disagreement)
+      where = fmt::format("; first at {}, where the reference prefers its choice by {:.3g}",
+                          At(*stats.first_disagreement), stats.first_disagreement_margin);
+    broken.push_back(fmt::format("the same top-1 at {:.6g} % of the positions, expected {:.6g} %{}",
+                                 100 * stats.top1_agreement, 100 * *limits.top1_agreement, where));
+  }
+  if (limits.max_abs_diff && !(stats.max_abs_diff <= *limits.max_abs_diff))
+    broken.push_back(fmt::format("a logit differs by {:.3g} at {}, at most {:.3g} is allowed",
+                                 stats.max_abs_diff, At(stats.max_abs_diff_at),
+                                 *limits.max_abs_diff));
+  return broken;
+}
+
+TensorParity CompareIntermediate(std::string name, std::span<const float> reference,
+                                 std::span<const float> ours, int64_t batch, int64_t length,
+                                 double relative_rms_limit) {
+  CHECK(reference.size() == ours.size(), "{}: {} and {} elements", name, reference.size(),
+        ours.size());
+  const auto rows = static_cast<size_t>(batch * length);
+  CHECK(rows > 0 && reference.size() % rows == 0, "{}: {} elements in {} rows", name,
+        reference.size(), rows);
+  const size_t width = reference.size() / rows;
+  TensorParity result{.name = std::move(name),
+                      .max_abs_diff = MaxAbsDiff(reference, ours),
+                      .first_place = std::nullopt};
+  Squares all;
+  for (size_t row = 0; row < rows; ++row) {
+    const Squares squares =
+        SquaresOf(reference.subspan(row * width, width), ours.subspan(row * width, width));
+    all += squares;
+    if (!result.first_place && squares.RelativeRms() > relative_rms_limit) {
+      const auto index = static_cast<int64_t>(row);
+      result.first_place = TokenPlace{index / length, index % length};
+    }
+  }
+  result.relative_rms = all.RelativeRms();
+  return result;
+}
+
+double DefaultIntermediateLimit(DType dtype) { return dtype == DType::kF32 ? 1e-4 : 5e-2; }
+
+const TensorParity* FirstDivergent(std::span<const TensorParity> tensors,
+                                   double relative_rms_limit) {
+  for (const TensorParity& tensor : tensors) {
+    if (!(tensor.relative_rms <= relative_rms_limit)) return &tensor;
+  }
+  return nullptr;
+}
+
+}  // namespace ulmus::infer
