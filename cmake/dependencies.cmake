@@ -22,6 +22,11 @@ find_library(HWY_LIBRARY hwy REQUIRED)
 add_library(ulmus_hwy INTERFACE)
 target_link_libraries(ulmus_hwy INTERFACE ${HWY_LIBRARY})
 
+# The tokenizer's pre-split pattern: Unicode properties and look-ahead, compiled to machine code.
+find_library(PCRE2_LIBRARY pcre2-8 REQUIRED)
+add_library(ulmus_pcre2 INTERFACE)
+target_link_libraries(ulmus_pcre2 INTERFACE ${PCRE2_LIBRARY})
+
 # PJRT C API header (wheel xla-cpu-pjrt). Used in src/pjrt only.
 set(PJRT_INCLUDE_DIR ${ULMUS_DEPS_DIR}/wheels/xla-cpu-pjrt/xla_plugins/xla_cpu_pjrt/include)
 # XLA FFI headers (wheel jaxlib). Used in src/kernels only; not warning-clean, hence SYSTEM.
