@@ -17,7 +17,7 @@
 namespace ulmus::checkpoint {
 
 // A side file (config.json, a tokenizer) is carried along as opaque bytes, at most this many.
-inline constexpr int64_t kMaxSideFileBytes = int64_t{256} << 20;
+inline constexpr int64_t kMaxSideFileBytes = int64_t{64} << 20;
 
 struct TensorInfo {
   std::string name;
