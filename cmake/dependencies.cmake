@@ -17,6 +17,8 @@ find_package(OpenSSL REQUIRED COMPONENTS Crypto)
 find_library(XXHASH_LIBRARY xxhash REQUIRED)
 add_library(ulmus_xxhash INTERFACE)
 target_link_libraries(ulmus_xxhash INTERFACE ${XXHASH_LIBRARY})
+# Gzip: document sidecars of token files.
+find_package(ZLIB REQUIRED)
 # SIMD with run-time dispatch for the CPU kernels (AVX2 on some machines, AVX-512 on others).
 find_library(HWY_LIBRARY hwy REQUIRED)
 add_library(ulmus_hwy INTERFACE)
