@@ -203,11 +203,12 @@ TEST_F(AttentionCompiled, DevicesTalkAboutKeysOnly) {
 
 // Two layers in a scan, each run again in the backward pass: the whole layer, or all but attention.
 struct Layers {
-  Graph graph{"layers"};
+  Graph graph;
   std::vector<RefTensor> inputs;
 
   enum class Kept { kAll, kInputs, kAttention };
-  explicit Layers(Kept kept) {
+  explicit Layers(Kept kept, const Mesh& mesh = {}, const std::optional<Sharding>& sharding = {})
+      : graph("layers", mesh) {
     const int64_t B = 1, T = 40, D = 16, L = 2;
     const TensorType state{DType::kF32, {B, T, D}}, weights{DType::kF32, {L, D, 3 * D}};
     const Value x = graph.Parameter("x", state), w = graph.Parameter("w", weights);
@@ -216,7 +217,8 @@ struct Layers {
       const auto part = [&](int64_t i) {
         return Reshape(Slice(qkv, {0, 0, i * D}, {B, T, (i + 1) * D}), {B, T, 2, D / 2});
       };
-      const Value out = Attention(part(0), part(1), part(2), {.window = 12, .block = 16});
+      const Value out =
+          Attention(part(0), part(1), part(2), {.window = 12, .block = 16, .sharding = sharding});
       return Values{in[0] + Reshape(out, {B, T, D})};
     };
     const Value y = graph::Scan({x}, {w}, [&](Values carry, Values xs) {
@@ -244,11 +246,17 @@ TEST_F(AttentionCompiled, InsideScanAndRematTheGradientIsTheSame) {
 }
 
 TEST_F(AttentionCompiled, NamedResidualsSpareTheSecondForwardPass) {
-  const auto dots = [](Layers::Kept kept) {
-    return Count(OptimizedHlo(Layers(kept).graph), " dot(");
+  const Mesh context({{"context", 2}});
+  const auto layers = [&](Layers::Kept kept, bool cut) {
+    return cut ? OptimizedHlo(Layers(kept, context, Sharding{{{}, {"context"}, {}, {}}}).graph)
+               : OptimizedHlo(Layers(kept).graph);
   };
-  // Scores and weighted values: two products fewer.
-  EXPECT_EQ(dots(Layers::Kept::kInputs) - dots(Layers::Kept::kAttention), 2);
+  for (const bool cut : {false, true}) {
+    const std::string inputs = layers(Layers::Kept::kInputs, cut),
+                      named = layers(Layers::Kept::kAttention, cut);
+    // Scores and weighted values: two products fewer.
+    EXPECT_EQ(Count(inputs, " dot(") - Count(named, " dot("), 2) << cut;
+  }
 }
 
 int64_t TempBytes(const Graph& graph) {

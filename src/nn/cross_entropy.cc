@@ -387,9 +387,10 @@ CrossEntropyResult CrossEntropy(Value x, Value head, Value labels, CrossEntropyO
   layout.own_block = layout.manual || OnOneDevice(graph);
   layout.vocab_size = options.vocab_size > 0 ? options.vocab_size : head.dim(0);
   layout.counted_rows = options.padding == PaddingRows::kMasked ? layout.vocab_size : head.dim(0);
+  // Blocks of 4 MB of logits; equal sides move the least of dx and dhead per product.
   const KernelAttrs attrs{
-      {"token_block", options.token_block > 0 ? options.token_block : int64_t{2048}},
-      {"vocab_block", options.vocab_block > 0 ? options.vocab_block : int64_t{2048}}};
+      {"token_block", options.token_block > 0 ? options.token_block : int64_t{1024}},
+      {"vocab_block", options.vocab_block > 0 ? options.vocab_block : int64_t{1024}}};
 
   // As in attention.cc: the residual stands where remat policies see it.
   const Values forward =
