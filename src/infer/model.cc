@@ -1,0 +1,224 @@
+#include "infer/model.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/log.h"
+#include "checkpoint/element_cast.h"
+#include "checkpoint/open.h"
+#include "kernels/table.h"
+#include "nn/olmo3/decode.h"
+#include "nn/olmo3/sharding.h"
+
+namespace ulmus::infer {
+namespace {
+
+using checkpoint::TensorInfo;
+using checkpoint::TensorSource;
+using nn::olmo3::Config;
+
+constexpr int64_t kPieceBytes = int64_t{8} << 20;
+constexpr size_t kMaxListed = 20;  // faults of a checkpoint that a message lists
+
+bool IsMoment(std::string_view name) {
+  return name.starts_with("exp_avg.") || name.starts_with("exp_avg_sq.");
+}
+
+// Padding rows of the vocabulary may follow those that count.
+bool ShapeFits(const Config& config, const Shape& found, const Shape& expected) {
+  if (found == expected) return true;
+  return found.rank() == 2 && expected.rank() == 2 && found.dim(1) == expected.dim(1) &&
+         expected.dim(0) == config.vocab_size && found.dim(0) > expected.dim(0);
+}
+
+Status CheckTensors(const Config& config, const TensorSource& source, const Path& path) {
+  std::vector<std::string> faults, expected_names;
+  for (const nn::olmo3::HfTensor& expected : nn::olmo3::HfTensors(config)) {
+    expected_names.push_back(expected.name);
+    const auto index = checkpoint::FindTensor(source, expected.name);
+    if (!index) {
+      faults.push_back(fmt::format("missing: {} {}", expected.name, expected.shape.ToString()));
+      continue;
+    }
+    const TensorInfo& found = source.tensors()[static_cast<size_t>(*index)];
+    if (!ShapeFits(config, found.type.shape, expected.shape)) {
+      faults.push_back(fmt::format("shape of {}: {}, expected {}", expected.name,
+                                   found.type.shape.ToString(), expected.shape.ToString()));
+    } else if (!IsFloat(found.type.dtype)) {
+      faults.push_back(
+          fmt::format("type of {}: {}, expected floats", expected.name, Name(found.type.dtype)));
+    }
+  }
+  std::ranges::sort(expected_names);
+  for (const TensorInfo& found : source.tensors()) {
+    if (!IsMoment(found.name) && !std::ranges::binary_search(expected_names, found.name))
+      faults.push_back(fmt::format("not of this model: {} {}", found.name, found.type.ToString()));
+  }
+  if (faults.empty()) return {};
+  const size_t listed = std::min(faults.size(), kMaxListed);
+  std::string list;
+  for (size_t i = 0; i < listed; ++i) list += "\n  " + faults[i];
+  if (listed < faults.size()) list += fmt::format("\n  and {} more", faults.size() - listed);
+  return DataLossError("{}: the weights do not fit config.json ({} of {} tensors):{}",
+                       path.string(), faults.size(), expected_names.size(), list);
+}
+
+// eos_token_id of generation_config.json may be a number or a list.
+Result<std::vector<int64_t>> EosTokens(const TensorSource& source, const Config& config) {
+  std::vector<int64_t> ids;
+  if (const auto text = source.LoadSideFile("generation_config.json"); text.ok()) {
+    const auto json = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
+    if (!json.is_object())
+      return DataLossError("generation_config.json: not a JSON object; mend or remove it");
+    const auto value = json.find("eos_token_id");
+    if (value != json.end() && !value->is_null()) {
+      for (const auto& id : value->is_array() ? *value : nlohmann::json::array({*value})) {
+        if (!id.is_number_integer())
+          return DataLossError("generation_config.json: eos_token_id is {}, expected token ids",
+                               id.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+        ids.push_back(id.get<int64_t>());
+      }
+      return ids;
+    }
+  } else if (text.error().code() != StatusCode::kNotFound) {
+    return text.status();
+  }
+  if (config.eos_token_id) ids.push_back(*config.eos_token_id);
+  return ids;
+}
+
+// Rows [first, first + n) of the block at `offsets`, converted into `out`.
+Status ReadRows(const TensorSource& source, int64_t index, const Dims& offsets, const Shape& block,
+                DType to, std::vector<std::byte>& scratch, std::span<std::byte> out) {
+  const TensorInfo& info = source.tensors()[static_cast<size_t>(index)];
+  scratch.resize(static_cast<size_t>(block.num_elements() * SizeBytes(info.type.dtype)));
+  TRY(source.ReadBlock(index, offsets, block, scratch));
+  const int64_t overflows = checkpoint::CastElements(info.type.dtype, to, scratch, out);
+  if (overflows > 0)
+    return OutOfRangeError("{}: {} values do not fit {}; choose --dtype f32 or bf16", info.name,
+                           overflows, Name(to));
+  return {};
+}
+
+// A block of one of the checkpoint's tensors, a few rows at a time.
+Status ReadConverted(const TensorSource& source, int64_t index, const Dims& offsets,
+                     const Shape& block, DType to, std::span<std::byte> out) {
+  const int64_t row_elements = block.num_elements() / std::max<int64_t>(block.dim(0), 1);
+  const int64_t piece =
+      std::max<int64_t>(1, kPieceBytes / (std::max<int64_t>(row_elements, 1) * 4));
+  std::vector<std::byte> scratch;
+  for (int64_t row = 0; row < block.dim(0); row += piece) {
+    Dims at = offsets, dims = block.dims();
+    at[0] += row;
+    dims[0] = std::min(piece, block.dim(0) - row);
+    const Shape shape(dims);
+    const auto begin = static_cast<size_t>(row * row_elements * SizeBytes(to));
+    const auto size = static_cast<size_t>(shape.num_elements() * SizeBytes(to));
+    TRY(ReadRows(source, index, at, shape, to, scratch, out.subspan(begin, size)));
+  }
+  return {};
+}
+
+Result<HostTensor> ReadTarget(const TensorSource& source, const WeightTarget& target,
+                              const Dims& offsets, const Shape& block) {
+  HostTensor tensor(TensorType{target.type.dtype, block});
+  const auto read = [&](const std::string& name, const Dims& at, const Shape& shape,
+                        std::span<std::byte> out) -> Status {
+    const auto index = checkpoint::FindTensor(source, name);
+    if (!index) return NotFoundError("{}: not in the checkpoint", name);
+    return ReadConverted(source, *index, at, shape, target.type.dtype, out);
+  };
+  if (!target.stacked) {
+    TRY(read(target.sources.front(), offsets, block, tensor.bytes()));
+    return tensor;
+  }
+  const Dims at(offsets.begin() + 1, offsets.end());
+  const Shape element(Dims(block.dims().begin() + 1, block.dims().end()));
+  const auto size = static_cast<size_t>(element.num_elements() * SizeBytes(target.type.dtype));
+  for (int64_t i = 0; i < block.dim(0); ++i) {
+    TRY(read(target.sources[static_cast<size_t>(offsets[0] + i)], at, element,
+             tensor.bytes().subspan(static_cast<size_t>(i) * size, size)));
+  }
+  return tensor;
+}
+
+}  // namespace
+
+Result<Checkpoint> OpenCheckpoint(const Path& path) {
+  checkpoint::OpenedSource opened = TRY(checkpoint::OpenSource(path));
+  Checkpoint result = TRY(OpenCheckpoint(std::move(opened.tensors), opened.folder));
+  result.path = path;
+  return result;
+}
+
+Result<Checkpoint> OpenCheckpoint(std::unique_ptr<TensorSource> source, const Path& path) {
+  const Result<std::string> text = source->LoadSideFile("config.json");
+  if (!text.ok()) {
+    return text.status().WithContext(
+        fmt::format("{}: its configuration is needed to compute with it", path.string()));
+  }
+  Checkpoint result{
+      .path = path, .folder = path, .source = std::move(source), .config = {}, .eos_token_ids = {}};
+  result.config = TRY(nn::olmo3::ConfigFromHf(*text, (path / "config.json").string()));
+  result.config.vocab_multiple = 1;
+  TRY(CheckTensors(result.config, *result.source, path));
+  result.eos_token_ids = TRY(EosTokens(*result.source, result.config));
+  return result;
+}
+
+std::vector<WeightTarget> UnstackedTargets(const Config& config, DType dtype, const Mesh& mesh) {
+  const auto tensors = nn::olmo3::DecodeWeights(config, dtype);
+  const auto shardings = nn::olmo3::DecodeWeightShardings(config, mesh);
+  std::vector<WeightTarget> targets;
+  for (size_t i = 0; i < tensors.size(); ++i)
+    targets.push_back({.name = tensors[i].name,
+                       .type = tensors[i].type,
+                       .sharding = shardings[i],
+                       .sources = {tensors[i].name}});
+  return targets;
+}
+
+std::vector<WeightTarget> StackedTargets(const Config& config, DType dtype, const Mesh& mesh) {
+  const AxisRules rules = nn::olmo3::DefaultRules(config, mesh);
+  std::vector<WeightTarget> targets;
+  for (const nn::olmo3::ParameterSpec& spec : nn::olmo3::Parameters(config)) {
+    Result<Sharding> sharding = ApplyRules(rules, mesh, spec.axes);
+    CHECK(sharding.ok(), "{}: {}", spec.name, sharding.status().message());
+    targets.push_back(
+        {.name = spec.name,
+         .type = {nn::olmo3::IsNorm(spec.kind) ? DType::kF32 : dtype, spec.type.shape},
+         .sharding = std::move(*sharding),
+         .sources = spec.hf_names,
+         .stacked = spec.stacked});
+  }
+  return targets;
+}
+
+Result<std::vector<pjrt::ShardedArray>> LoadWeights(pjrt::Client& client,
+                                                    const Checkpoint& checkpoint,
+                                                    std::span<const WeightTarget> targets,
+                                                    const Mesh& mesh) {
+  int64_t total_bytes = 0;
+  for (const WeightTarget& target : targets) total_bytes += target.type.size_bytes();
+  Progress progress("load weights", total_bytes, {.unit = "bytes"});
+  std::vector<pjrt::ShardedArray> arrays;
+  for (const WeightTarget& target : targets) {
+    auto layout = TRY(pjrt::ArrayLayout::Create(target.type, mesh, target.sharding));
+    const auto block = [&](const Dims& offsets, const Shape& shape) {
+      return ReadTarget(*checkpoint.source, target, offsets, shape);
+    };
+    arrays.push_back(TRY(pjrt::ShardedArray::FromBlocks(client, std::move(layout), block)));
+    progress.Add(target.type.size_bytes());
+  }
+  return arrays;
+}
+
+Result<std::unique_ptr<pjrt::Executable>> Compile(pjrt::Client& client, const graph::Graph& graph,
+                                                  pjrt::CompilationCache* cache) {
+  const bool kernels = client.platform() == "cpu";
+  if (kernels) TRY(pjrt::RegisterCustomCalls(client.plugin(), kernels::AllKernels()));
+  const Program program = graph.ToProgram({.platform = client.platform(), .use_kernels = kernels});
+  return client.Compile(program, {}, cache);
+}
+
+}  // namespace ulmus::infer
