@@ -19,6 +19,10 @@ add_library(ulmus_xxhash INTERFACE)
 target_link_libraries(ulmus_xxhash INTERFACE ${XXHASH_LIBRARY})
 # Gzip: document sidecars of token files.
 find_package(ZLIB REQUIRED)
+# Compression of checkpoint chunks, as zarr's codec `zstd`.
+find_library(ZSTD_LIBRARY zstd REQUIRED)
+add_library(ulmus_zstd INTERFACE)
+target_link_libraries(ulmus_zstd INTERFACE ${ZSTD_LIBRARY})
 # SIMD with run-time dispatch for the CPU kernels (AVX2 on some machines, AVX-512 on others).
 find_library(HWY_LIBRARY hwy REQUIRED)
 add_library(ulmus_hwy INTERFACE)
