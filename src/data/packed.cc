@@ -1,0 +1,267 @@
+#include "data/packed.h"
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+#include <utility>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "data/document_ends.h"
+#include "data/packing.h"
+#include "data/python_shuffle.h"
+
+namespace ulmus::data {
+namespace {
+
+// A document, or the piece of one that an instance holds. 16 bytes: a stage has tens of millions.
+struct Piece {
+  int64_t first_token;
+  int32_t file;
+  int32_t num_tokens;  // at most T
+};
+
+struct Pieces {
+  std::vector<Piece> pieces;  // instance by instance
+  std::vector<int64_t> ends;  // pieces up to and including instance i
+};
+
+struct PackedIdentity {
+  std::string fingerprint;
+  std::string_view type;
+};
+
+class PackedSource : public InstanceSource {
+ public:
+  PackedSource(std::shared_ptr<const TokenFiles> files, int64_t sequence_length,
+               const TokenizerIds& ids, Pieces pieces, PackedIdentity identity)
+      : files_(std::move(files)),
+        sequence_length_(sequence_length),
+        ids_(ids),
+        pieces_(std::move(pieces)),
+        identity_(std::move(identity)) {}
+
+  int64_t num_instances() const override { return static_cast<int64_t>(pieces_.ends.size()); }
+  int64_t sequence_length() const override { return sequence_length_; }
+  const std::string& fingerprint() const override { return identity_.fingerprint; }
+  std::string_view type() const override { return identity_.type; }
+
+  Status Read(int64_t instance, const InstanceRow& row) const override {
+    CheckRow(row, sequence_length_);
+    size_t at = 0;
+    int32_t segment = kPaddingSegment;
+    for (const Piece& piece : Of(instance)) {
+      const auto count = static_cast<size_t>(piece.num_tokens);
+      if (!row.tokens.empty())
+        TRY(files_->Read(piece.file, piece.first_token, row.tokens.subspan(at, count)));
+      if (!row.loss_mask.empty())
+        TRY(files_->ReadMask(piece.file, piece.first_token, row.loss_mask.subspan(at, count)));
+      FillSegment(row, at, count, ++segment);
+      at += count;
+    }
+    const auto rest = static_cast<size_t>(sequence_length_) - at;
+    if (!row.tokens.empty())
+      std::fill_n(row.tokens.begin() + static_cast<ptrdiff_t>(at), rest,
+                  static_cast<int32_t>(ids_.pad));
+    if (!row.loss_mask.empty())
+      std::fill_n(row.loss_mask.begin() + static_cast<ptrdiff_t>(at), rest, uint8_t{0});
+    FillSegment(row, at, rest, kPaddingSegment);
+    return Status();
+  }
+
+  Result<InstanceOrigin> Describe(int64_t instance) const override {
+    InstanceOrigin origin;
+    for (const Piece& piece : Of(instance)) {
+      const TokenFileSpec& spec = files_->spec(piece.file);
+      if (origin.ranges.empty()) origin.source = spec.label;
+      origin.ranges.push_back({spec.path, piece.first_token, piece.num_tokens});
+    }
+    return origin;
+  }
+
+ private:
+  std::span<const Piece> Of(int64_t instance) const {
+    CHECK(instance >= 0 && instance < num_instances(), "instance {} of {}", instance,
+          num_instances());
+    const auto at = static_cast<size_t>(instance);
+    const int64_t first = at == 0 ? 0 : pieces_.ends[at - 1];
+    return std::span(pieces_.pieces)
+        .subspan(static_cast<size_t>(first), static_cast<size_t>(pieces_.ends[at] - first));
+  }
+
+  static void FillSegment(const InstanceRow& row, size_t at, size_t count, int32_t segment) {
+    for (size_t i = 0; i < count; ++i) {
+      if (!row.segment_ids.empty()) row.segment_ids[at + i] = segment;
+      if (!row.positions.empty()) row.positions[at + i] = static_cast<int32_t>(i);
+    }
+  }
+
+  std::shared_ptr<const TokenFiles> files_;
+  int64_t sequence_length_;
+  TokenizerIds ids_;
+  Pieces pieces_;
+  PackedIdentity identity_;
+};
+
+void AddPieces(std::vector<Piece>& pieces, int64_t file, const std::vector<int64_t>& ends,
+               int64_t sequence_length, LongDocuments policy) {
+  int64_t start = 0;
+  for (int64_t end : ends) {
+    int64_t first = start;
+    do {
+      pieces.push_back(
+          {.first_token = first,
+           .file = static_cast<int32_t>(file),
+           .num_tokens = static_cast<int32_t>(std::min(sequence_length, end - first))});
+      first += sequence_length;
+    } while (policy == LongDocuments::kFragment && first < end);
+    start = end;
+  }
+}
+
+// Pieces of the files [begin, end), packed; or, without packing, each an instance of its own.
+Result<Pieces> PiecesOfGroup(const TokenFiles& files, int64_t begin, int64_t end,
+                             const PackedOptions& options, bool pack) {
+  std::vector<Piece> found;
+  for (int64_t file = begin; file < end; ++file) {
+    const auto ends = TRY(FindDocumentEnds(files, file, options.ids.documents()));
+    AddPieces(found, file, ends, options.sequence_length, options.long_documents);
+  }
+  Pieces pieces;
+  if (!pack) {
+    for (size_t i = 0; i < found.size(); ++i) pieces.ends.push_back(static_cast<int64_t>(i) + 1);
+    pieces.pieces = std::move(found);
+    return pieces;
+  }
+  std::vector<int64_t> lengths;
+  lengths.reserve(found.size());
+  for (const Piece& piece : found) lengths.push_back(piece.num_tokens);
+  const Packing packing = PackBestFit(lengths, options.sequence_length);
+  pieces.pieces.reserve(found.size());
+  for (int64_t document : packing.documents)
+    pieces.pieces.push_back(found[static_cast<size_t>(document)]);
+  pieces.ends.assign(packing.first.begin() + 1, packing.first.end());
+  return pieces;
+}
+
+// Groups are independent: threads take them one by one, the results keep their order.
+Result<Pieces> PiecesOfAll(const TokenFiles& files, const PackedOptions& options, bool pack) {
+  const int64_t num_groups =
+      (files.size() + options.source_group_size - 1) / options.source_group_size;
+  std::vector<Result<Pieces>> groups(static_cast<size_t>(num_groups), Result<Pieces>(Pieces()));
+  std::atomic<int64_t> next = 0;
+  std::atomic<int64_t> done = 0;
+  std::atomic<bool> failed = false;
+  {
+    std::vector<std::jthread> threads;
+    const int64_t num_threads =
+        std::min<int64_t>(num_groups, std::max(1u, std::thread::hardware_concurrency()));
+    for (int64_t t = 0; t < num_threads; ++t) {
+      threads.push_back(StartThread(fmt::format("documents-{}", t), [&] {
+        for (int64_t group; !failed && (group = next++) < num_groups; ++done) {
+          const int64_t begin = group * options.source_group_size;
+          const int64_t end = std::min(files.size(), begin + options.source_group_size);
+          auto& result = groups[static_cast<size_t>(group)];
+          result = PiecesOfGroup(files, begin, end, options, pack);
+          if (!result.ok()) failed = true;
+        }
+      }));
+    }
+    Progress progress("find documents", num_groups, {.unit = "groups"});
+    while (done < num_groups && !failed) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      progress.Update(done);
+    }
+  }
+  Pieces all;
+  for (Result<Pieces>& group : groups) {
+    const Pieces pieces = TRY(std::move(group));
+    const auto before = static_cast<int64_t>(all.pieces.size());
+    all.pieces.insert(all.pieces.end(), pieces.pieces.begin(), pieces.pieces.end());
+    for (int64_t end : pieces.ends) all.ends.push_back(before + end);
+  }
+  return all;
+}
+
+std::string Fingerprint(const TokenFiles& files, const PackedOptions& options, bool pack) {
+  std::vector<std::pair<std::string, std::string>> fields = {
+      {"vocab_size", std::to_string(options.ids.vocab_size)},
+      {"pad_token_id", std::to_string(options.ids.pad)},
+      {"eos_token_id", std::to_string(options.ids.eos)},
+      {"dtype", PythonText(files.options().dtype)},
+  };
+  if (pack) {
+    const bool truncate = options.long_documents == LongDocuments::kTruncate;
+    fields.emplace_back("long_doc_strategy", truncate ? "truncate" : "fragment");
+  } else {
+    fields.emplace_back("max_target_sequence_length", "None");
+  }
+  fields.emplace_back("bos_token_id", PythonOrNone(options.ids.bos, -1));
+  fields.emplace_back("sequence_length", std::to_string(options.sequence_length));
+  if (pack && options.source_group_size > 1)
+    fields.emplace_back("source_group_size", std::to_string(options.source_group_size));
+  std::vector<FileSize> sizes;
+  for (int64_t i = 0; i < files.size(); ++i)
+    sizes.push_back({files.spec(i).path, files.file(i).size_bytes()});
+  return OlmoCoreFingerprint(pack ? "NumpyPackedFSLDataset" : "NumpyPaddedFSLDataset", fields,
+                             sizes);
+}
+
+Status Validate(const PackedOptions& options) {
+  constexpr int64_t kMaxLength = int64_t{1} << 24;  // tables by length are kept while packing
+  if (options.sequence_length <= 0 || options.sequence_length > kMaxLength)
+    return InvalidArgumentError("sequence_length = {}: must be 1 .. {}", options.sequence_length,
+                                kMaxLength);
+  if (options.source_group_size <= 0)
+    return InvalidArgumentError("source_group_size = {}: must be at least 1",
+                                options.source_group_size);
+  return Status();
+}
+
+Result<std::unique_ptr<InstanceSource>> MakeOfDocuments(std::shared_ptr<const TokenFiles> files,
+                                                        const PackedOptions& options, bool pack) {
+  TRY(Validate(options));
+  Pieces pieces = TRY(PiecesOfAll(*files, options, pack));
+  if (pieces.ends.empty()) {
+    return InvalidArgumentError(
+        "the dataset has no document: {} files hold {} tokens in all, but no EOS ({}); check "
+        "eos_token_id and dtype",
+        files->size(), files->total_tokens(), options.ids.eos);
+  }
+  int64_t used = 0;
+  for (const Piece& piece : pieces.pieces) used += piece.num_tokens;
+  const auto num_instances = static_cast<int64_t>(pieces.ends.size());
+  LogInfo(
+      "dataset: {} instances of {} tokens from {} documents or pieces; {} tokens of padding, {} "
+      "tokens of the files are in no instance",
+      num_instances, options.sequence_length, pieces.pieces.size(),
+      num_instances * options.sequence_length - used, files->total_tokens() - used);
+  PackedIdentity identity{Fingerprint(*files, options, pack), pack ? "packed_fsl" : "padded_fsl"};
+  return std::unique_ptr<InstanceSource>(
+      std::make_unique<PackedSource>(std::move(files), options.sequence_length, options.ids,
+                                     std::move(pieces), std::move(identity)));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<InstanceSource>> MakePacked(std::shared_ptr<const TokenFiles> files,
+                                                   const PackedOptions& options) {
+  return MakeOfDocuments(std::move(files), options, /*pack=*/true);
+}
+
+Result<std::unique_ptr<InstanceSource>> MakePadded(std::shared_ptr<const TokenFiles> files,
+                                                   int64_t sequence_length,
+                                                   const TokenizerIds& ids) {
+  return MakeOfDocuments(std::move(files), {.sequence_length = sequence_length, .ids = ids},
+                         /*pack=*/false);
+}
+
+std::vector<TokenFileSpec> PermuteFiles(std::vector<TokenFileSpec> specs, uint64_t seed) {
+  std::vector<TokenFileSpec> permuted;
+  for (int64_t i : PythonShuffle(seed, static_cast<int64_t>(specs.size())))
+    permuted.push_back(specs[static_cast<size_t>(i)]);
+  return permuted;
+}
+
+}  // namespace ulmus::data

@@ -1,0 +1,151 @@
+#include "data/token_file_identity.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/hash.h"
+#include "base/log.h"
+#include "data/manifest.h"
+
+namespace ulmus::data {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kBlockBytes = 4 << 10;
+constexpr int64_t kBlocks = 16;
+
+Result<std::string> Sha256OfFile(const Path& path) {
+  constexpr size_t kPieceBytes = 1 << 20;
+  const MappedFile file = TRY(MappedFile::Open(path));
+  Sha256 hash;
+  Progress progress(fmt::format("hash {}", path.filename()), file.size_bytes(), {.unit = "bytes"});
+  for (auto rest = file.bytes(); !rest.empty();) {
+    const auto piece = rest.first(std::min(rest.size(), kPieceBytes));
+    hash.Update(piece);
+    rest = rest.subspan(piece.size());
+    progress.Add(static_cast<int64_t>(piece.size()));
+  }
+  return hash.hex();
+}
+
+Status CheckPart(const Path& folder, const ManifestPart& part, const Path& manifest,
+                 ManifestCheck check) {
+  const Path path = folder / part.name;
+  const int64_t bytes = TRY(FileSizeBytes(path));
+  if (bytes != part.bytes) {
+    return DataLossError(
+        "{}: {} bytes, but {} says {}; the file was cut or replaced: restore it, or "
+        "tokenize again",
+        path, bytes, manifest, part.bytes);
+  }
+  if (check == ManifestCheck::kSizes) return Status();
+  const std::string sha256 = TRY(Sha256OfFile(path));
+  if (sha256 != part.sha256) {
+    return DataLossError(
+        "{}: SHA-256 {}, but {} says {}; the content changed: restore it, or tokenize "
+        "again",
+        path, sha256, manifest, part.sha256);
+  }
+  return Status();
+}
+
+}  // namespace
+
+Result<FileIdentity> IdentifyFile(const Path& path) {
+  const auto file = TRY(TokenFile::Open(path, {.dtype = DType::kU8, .map = false}));
+  FileIdentity identity{.name = path.filename(), .size_bytes = file->size_bytes()};
+  Xxh3Stream hash;
+  std::vector<std::byte> block;
+  const bool small = identity.size_bytes <= kBlocks * kBlockBytes;
+  const int64_t count = small ? 1 : kBlocks;
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t bytes = small ? identity.size_bytes : kBlockBytes;
+    block.resize(static_cast<size_t>(bytes));
+    const int64_t step = small ? 0 : (identity.size_bytes - kBlockBytes) / (kBlocks - 1);
+    const int64_t offset = i + 1 == count ? identity.size_bytes - bytes : i * step;
+    TRY(file->ReadBytes(offset, block));
+    hash.Update(block);
+  }
+  identity.sample_hash = hash.digest();
+  return identity;
+}
+
+Result<std::vector<FileIdentity>> IdentifyFiles(const TokenFiles& files) {
+  std::vector<FileIdentity> identities;
+  Progress progress("look at files", files.size(), {.unit = "files"});
+  for (int64_t i = 0; i < files.size(); ++i) {
+    identities.push_back(TRY(IdentifyFile(files.spec(i).path)));
+    progress.Add(1);
+  }
+  return identities;
+}
+
+Status CompareIdentities(std::span<const FileIdentity> saved, std::span<const FileIdentity> now) {
+  constexpr std::string_view kRemedy = "restore the file, or start a new run";
+  for (size_t i = 0; i < std::min(saved.size(), now.size()); ++i) {
+    if (saved[i].name != now[i].name)
+      return DataLossError("file {} of the dataset is {}, the run began with {}; {}", i,
+                           now[i].name, saved[i].name, kRemedy);
+    if (saved[i].size_bytes != now[i].size_bytes)
+      return DataLossError("{}: {} bytes, the run began with {}; {}", now[i].name,
+                           now[i].size_bytes, saved[i].size_bytes, kRemedy);
+    if (saved[i].sample_hash != now[i].sample_hash)
+      return DataLossError(
+          "{}: its content is not what the run began with (sample hash {:016x}, was "
+          "{:016x}); {}",
+          now[i].name, now[i].sample_hash, saved[i].sample_hash, kRemedy);
+  }
+  if (saved.size() != now.size())
+    return DataLossError(
+        "the dataset has {} files, the run began with {}; restore the list, or start "
+        "a new run",
+        now.size(), saved.size());
+  return Status();
+}
+
+std::string PrintIdentities(std::span<const FileIdentity> identities) {
+  Json files = Json::array();
+  for (const FileIdentity& identity : identities) {
+    files.push_back({{"name", identity.name},
+                     {"size_bytes", identity.size_bytes},
+                     {"sample_hash", fmt::format("{:016x}", identity.sample_hash)}});
+  }
+  return Json({{"files", std::move(files)}}).dump(1, ' ', false, Json::error_handler_t::replace) +
+         "\n";
+}
+
+Result<std::vector<FileIdentity>> ParseIdentities(std::string_view json, std::string_view origin) {
+  const auto damaged = [&] {
+    return DataLossError("{}: damaged; it is written anew if it is removed", origin);
+  };
+  const Json parsed = Json::parse(json, nullptr, /*allow_exceptions=*/false);
+  if (!parsed.is_object() || !parsed.contains("files") || !parsed["files"].is_array())
+    return damaged();
+  std::vector<FileIdentity> identities;
+  for (const Json& file : parsed["files"]) {
+    if (!file.is_object() || !file.contains("name") || !file["name"].is_string() ||
+        !file.contains("size_bytes") || !file["size_bytes"].is_number_integer() ||
+        !file.contains("sample_hash") || !file["sample_hash"].is_string())
+      return damaged();
+    const auto& hash = file["sample_hash"].get_ref<const std::string&>();
+    if (hash.size() != 16 || hash.find_first_not_of("0123456789abcdef") != std::string::npos)
+      return damaged();
+    identities.push_back({.name = file["name"].get<std::string>(),
+                          .size_bytes = file["size_bytes"].get<int64_t>(),
+                          .sample_hash = std::stoull(hash, nullptr, 16)});
+  }
+  return identities;
+}
+
+Status CheckAgainstManifest(const Path& manifest, ManifestCheck check) {
+  const Manifest content = TRY(ReadManifest(manifest));
+  for (const ManifestFile& file : content.files) {
+    TRY(CheckPart(manifest.parent_path(), file.part, manifest, check));
+    if (file.sidecar) TRY(CheckPart(manifest.parent_path(), *file.sidecar, manifest, check));
+  }
+  return Status();
+}
+
+}  // namespace ulmus::data
