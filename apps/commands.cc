@@ -10,6 +10,7 @@ namespace {
 constexpr Command kCommands[] = {
     {AddDevices},
     {AddDevicesProbe},
+    {AddTokenize},
 };
 
 }  // namespace

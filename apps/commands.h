@@ -22,6 +22,7 @@ struct Command {
 std::span<const Command> Commands();
 
 void AddDevices(CLI::App& app, Run& run);
+void AddTokenize(CLI::App& app, Run& run);
 void AddDevicesProbe(CLI::App& app, Run& run);  // hidden: a child of `devices`
 
 // Prints "error: ..." and returns the exit code for the status.

@@ -19,7 +19,7 @@ add_library(ulmus_xxhash INTERFACE)
 target_link_libraries(ulmus_xxhash INTERFACE ${XXHASH_LIBRARY})
 # Gzip: document sidecars of token files.
 find_package(ZLIB REQUIRED)
-# Compression of checkpoint chunks, as zarr's codec `zstd`.
+# Zstandard: checkpoint chunks (zarr's codec `zstd`), packed inputs of `tokenize`.
 find_library(ZSTD_LIBRARY zstd REQUIRED)
 add_library(ulmus_zstd INTERFACE)
 target_link_libraries(ulmus_zstd INTERFACE ${ZSTD_LIBRARY})

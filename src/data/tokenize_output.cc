@@ -1,0 +1,409 @@
+#include "data/tokenize_output.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/check.h"
+#include "data/tokenize_bytes.h"
+
+namespace ulmus::data {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::string_view kStateFormat = "ulmus tokenize state";
+constexpr int64_t kStateVersion = 1;
+constexpr size_t kBufferBytes = size_t{1} << 20;
+constexpr std::string_view kPartial = ".partial";
+
+Path With(const Path& prefix, std::string_view suffix) {
+  return prefix.string() + std::string(suffix);
+}
+Path StatePath(const Path& prefix) { return With(prefix, ".state.json"); }
+Path LockPath(const Path& prefix) { return With(prefix, ".lock"); }
+Path ManifestPath(const Path& prefix) { return With(prefix, kManifestSuffix); }
+
+Status WriteAll(int fd, std::string_view bytes, const Path& path) {
+  while (!bytes.empty()) {
+    const ssize_t count = write(fd, bytes.data(), bytes.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return ErrnoError(errno, path, "write");
+    bytes.remove_prefix(static_cast<size_t>(count));
+  }
+  return {};
+}
+
+Status SyncFile(const FileDescriptor& fd, const Path& path) {
+  if (fsync(fd.get()) != 0) return ErrnoError(errno, path, "sync");
+  return {};
+}
+
+// Opens for writing and cuts what was written after the last saved state.
+Result<FileDescriptor> OpenAt(const Path& path, int64_t size_bytes) {
+  FileDescriptor fd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+  if (!fd.valid()) return ErrnoError(errno, path, "open");
+  const off_t size = lseek(fd.get(), 0, SEEK_END);
+  if (size < size_bytes) {
+    return DataLossError(
+        "{}: {} bytes, but {} were saved; it was cut or replaced. Start over with --restart", path,
+        static_cast<int64_t>(size), size_bytes);
+  }
+  if (ftruncate(fd.get(), size_bytes) != 0) return ErrnoError(errno, path, "truncate");
+  if (lseek(fd.get(), size_bytes, SEEK_SET) < 0) return ErrnoError(errno, path, "seek");
+  return fd;
+}
+
+Result<Sha256> HashOf(const Path& path) {
+  Sha256 hash;
+  std::unique_ptr<ByteSource> source = TRY(OpenByteSource(path));  // ".partial": not unpacked
+  std::string block(kBufferBytes, '\0');
+  while (const size_t count = TRY(source->Read(block))) {
+    hash.Update(std::string_view(block).substr(0, count));
+  }
+  return hash;
+}
+
+template <class Element>
+void AppendIds(std::span<const int32_t> ids, std::string& out) {
+  const size_t before = out.size();
+  out.resize(before + ids.size() * sizeof(Element));
+  char* to = out.data() + before;
+  for (const int32_t id : ids) {
+    const auto element = static_cast<Element>(id);
+    std::memcpy(to, &element, sizeof(element));
+    to += sizeof(element);
+  }
+}
+
+static_assert(std::endian::native == std::endian::little, "token files are little-endian");
+
+void AppendIds(DType dtype, std::span<const int32_t> ids, std::string& out) {
+  if (dtype == DType::kU8) return AppendIds<uint8_t>(ids, out);
+  if (dtype == DType::kU16) return AppendIds<uint16_t>(ids, out);
+  if (dtype == DType::kU32) return AppendIds<uint32_t>(ids, out);
+  AppendIds<uint64_t>(ids, out);
+}
+
+// gzip without a time or name in its header: equal text gives equal bytes.
+class GzipWriter {
+ public:
+  GzipWriter(int fd, Path path) : fd_(fd), path_(std::move(path)), out_(kBufferBytes, '\0') {
+    constexpr int kGzip = 16 + MAX_WBITS;
+    CHECK(deflateInit2(&stream_, Z_DEFAULT_COMPRESSION, Z_DEFLATED, kGzip, 8, Z_DEFAULT_STRATEGY) ==
+              Z_OK,
+          "zlib got no memory");
+  }
+  ~GzipWriter() { deflateEnd(&stream_); }
+  GzipWriter(const GzipWriter&) = delete;
+  GzipWriter& operator=(const GzipWriter&) = delete;
+
+  Status Write(std::string_view bytes, bool last) {
+    stream_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(bytes.data()));
+    stream_.avail_in = static_cast<uInt>(bytes.size());
+    do {
+      stream_.next_out = reinterpret_cast<Bytef*>(out_.data());
+      stream_.avail_out = static_cast<uInt>(out_.size());
+      deflate(&stream_, last ? Z_FINISH : Z_NO_FLUSH);
+      const std::string_view packed(out_.data(), out_.size() - stream_.avail_out);
+      hash_.Update(packed);
+      size_ += static_cast<int64_t>(packed.size());
+      TRY(WriteAll(fd_, packed, path_));
+    } while (stream_.avail_out == 0);
+    return {};
+  }
+  int64_t size() const { return size_; }
+  std::string sha256() const { return hash_.hex(); }
+
+ private:
+  int fd_;
+  Path path_;
+  z_stream stream_{};
+  std::string out_;
+  Sha256 hash_;
+  int64_t size_ = 0;
+};
+
+}  // namespace
+
+TokenOutput::TokenOutput(const OutputOptions& options, FileLock lock)
+    : options_(options), lock_(std::move(lock)) {
+  state_.manifest = options.described;
+}
+
+TokenOutput::~TokenOutput() = default;
+
+Path TokenOutput::ShardPath(size_t index, std::string_view suffix) const {
+  return With(options_.prefix, fmt::format("-{:05}{}", index, suffix));
+}
+
+Result<std::unique_ptr<TokenOutput>> TokenOutput::Open(const OutputOptions& options) {
+  if (const Path folder = options.prefix.parent_path(); !folder.empty())
+    TRY(CreateDirectories(folder));
+  if (options.prefix.filename().empty())
+    return InvalidArgumentError("output prefix `{}` ends in no name; give folder/name",
+                                options.prefix);
+  FileLock lock = TRY(FileLock::Acquire(LockPath(options.prefix)));
+  std::unique_ptr<TokenOutput> output(new TokenOutput(options, std::move(lock)));
+  TRY(output->Resume());
+  return output;
+}
+
+Status TokenOutput::CheckSettings(const Manifest& found, std::string_view where) const {
+  const Manifest& wanted = options_.described;
+  if (found.settings == wanted.settings) return {};
+  std::string difference = "other options";
+  if (found.tokenizer != wanted.tokenizer) {
+    difference = "another tokenizer";
+  } else if (found.dtype != wanted.dtype) {
+    difference = fmt::format("dtype {}, now {}", Name(found.dtype), Name(wanted.dtype));
+  } else if (found.eos_id != wanted.eos_id) {
+    difference = fmt::format("EOS {}, now {}", found.eos_id, wanted.eos_id);
+  } else if (found.inputs != wanted.inputs) {
+    difference = fmt::format("other inputs ({}, now {}; or their sizes)", found.inputs.size(),
+                             wanted.inputs.size());
+  }
+  return FailedPreconditionError(
+      "{} was made with {}. Give the same again, another --out, or --restart to delete what is "
+      "there",
+      where, difference);
+}
+
+Status TokenOutput::Resume() {
+  const Path state_path = StatePath(options_.prefix);
+  const Path manifest_path = ManifestPath(options_.prefix);
+  if (TRY(PathExists(manifest_path))) {
+    const Manifest found = TRY(ReadManifest(manifest_path));
+    TRY(CheckSettings(found, manifest_path.string()));
+    state_.manifest = found;
+    complete_ = true;
+    return RemoveTraces();
+  }
+  if (!TRY(PathExists(state_path))) return {};
+  const std::string json = TRY(ReadFile(state_path));
+  if (const Status loaded = Load(json); !loaded.ok())
+    return loaded.WithContext(state_path.string());
+  resumed_ = true;
+  return {};
+}
+
+std::string TokenOutput::PrintState() const {
+  const Json json = {{"format", kStateFormat},
+                     {"version", kStateVersion},
+                     {"manifest", Json::parse(PrintManifest(state_.manifest))},
+                     {"input_times_ns", options_.input_times_ns},
+                     {"input", state_.cursor.input},
+                     {"records", state_.cursor.position.records},
+                     {"bytes", state_.cursor.position.bytes},
+                     {"shard_tokens", state_.shard_tokens},
+                     {"shard_documents", state_.shard_documents},
+                     {"sidecar_bytes", state_.sidecar_bytes},
+                     {"written", state_.written}};
+  return json.dump(2) + "\n";
+}
+
+Status TokenOutput::Load(const std::string& text) {
+  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto damaged = [] {
+    return DataLossError("is no state of `tokenize`; start over with --restart");
+  };
+  for (const char* key : {"format", "manifest", "input_times_ns", "written"}) {
+    if (!json.is_object() || !json.contains(key)) return damaged();
+  }
+  if (json["format"] != kStateFormat || !json["written"].is_boolean()) return damaged();
+  std::vector<int64_t> counts;
+  for (const char* key : {"version", "input", "records", "bytes", "shard_tokens", "shard_documents",
+                          "sidecar_bytes"}) {
+    if (!json.contains(key) || !json[key].is_number_integer() || json[key].get<int64_t>() < 0)
+      return damaged();
+    counts.push_back(json[key].get<int64_t>());
+  }
+  if (counts[0] != kStateVersion) return damaged();
+  state_.manifest = TRY(ParseManifest(json["manifest"].dump(), "manifest"));
+  TRY(CheckSettings(state_.manifest, "the unfinished work"));
+  if (json["input_times_ns"] != Json(options_.input_times_ns)) {
+    return FailedPreconditionError(
+        "an input was changed since the work was left; start over with --restart");
+  }
+  state_.cursor = {.input = counts[1], .position = {.records = counts[2], .bytes = counts[3]}};
+  state_.shard_tokens = counts[4];
+  state_.shard_documents = counts[5];
+  state_.sidecar_bytes = counts[6];
+  state_.written = json["written"].get<bool>();
+  if (state_.shard_documents > 0) TRY(OpenShard());
+  return {};
+}
+
+Status TokenOutput::OpenShard() {
+  const size_t index = state_.manifest.files.size();
+  const Path tokens = ShardPath(index, ".npy.partial");
+  const Path sidecar = ShardPath(index, ".csv.partial");
+  tokens_ = TRY(OpenAt(tokens, state_.shard_tokens * SizeBytes(state_.manifest.dtype)));
+  sidecar_ = TRY(OpenAt(sidecar, state_.sidecar_bytes));
+  hash_ = TRY(HashOf(tokens));
+  return {};
+}
+
+Status TokenOutput::Append(std::span<const int32_t> ids, std::span<const int64_t> lengths) {
+  const int64_t limit = options_.described.vocab_size;
+  for (const int64_t length : lengths) {
+    const std::span<const int32_t> document = ids.first(static_cast<size_t>(length));
+    ids = ids.subspan(static_cast<size_t>(length));
+    for (const int32_t id : document) {
+      if (id < 0 || id >= limit)
+        return InternalError(
+            "id {} does not fit the vocabulary of {}; nothing of its document was "
+            "written",
+            id, limit);
+    }
+    if (state_.shard_documents > 0 && state_.shard_tokens + length > options_.max_shard_tokens)
+      TRY(EndShard());
+    if (!tokens_.valid()) TRY(OpenShard());
+    AppendIds(state_.manifest.dtype, document, token_buffer_);
+    fmt::format_to(std::back_inserter(sidecar_buffer_), "{},{}\n", state_.shard_tokens,
+                   state_.shard_tokens + length);
+    state_.shard_tokens += length;
+    ++state_.shard_documents;
+    if (token_buffer_.size() >= kBufferBytes) TRY(Flush());
+  }
+  return {};
+}
+
+Status TokenOutput::Flush() {
+  const size_t index = state_.manifest.files.size();
+  hash_.Update(token_buffer_);
+  TRY(WriteAll(tokens_.get(), token_buffer_, ShardPath(index, ".npy.partial")));
+  token_buffer_.clear();
+  TRY(WriteAll(sidecar_.get(), sidecar_buffer_, ShardPath(index, ".csv.partial")));
+  state_.sidecar_bytes += static_cast<int64_t>(sidecar_buffer_.size());
+  sidecar_buffer_.clear();
+  return {};
+}
+
+void TokenOutput::Advance(const InputCursor& cursor, int64_t empty_documents, int64_t bad_records) {
+  state_.cursor = cursor;
+  state_.manifest.empty_documents += empty_documents;
+  state_.manifest.bad_records += bad_records;
+}
+
+Status TokenOutput::Save() {
+  if (tokens_.valid()) {
+    const size_t index = state_.manifest.files.size();
+    TRY(Flush());
+    TRY(SyncFile(tokens_, ShardPath(index, ".npy.partial")));
+    TRY(SyncFile(sidecar_, ShardPath(index, ".csv.partial")));
+  }
+  return WriteFileAtomic(StatePath(options_.prefix), PrintState());
+}
+
+// The packed sidecar of a file that is ended.
+Result<ManifestPart> TokenOutput::PackSidecar(size_t index) {
+  const Path path = ShardPath(index, ".csv.gz.partial");
+  FileDescriptor fd = TRY(OpenAt(path, 0));
+  std::unique_ptr<ByteSource> source = TRY(OpenByteSource(ShardPath(index, ".csv.partial")));
+  GzipWriter writer(fd.get(), path);
+  std::string block(kBufferBytes, '\0');
+  while (const size_t count = TRY(source->Read(block))) {
+    TRY(writer.Write(std::string_view(block).substr(0, count), /*last=*/false));
+  }
+  TRY(writer.Write("", /*last=*/true));
+  TRY(SyncFile(fd, path));
+  return ManifestPart{.name = ShardPath(index, ".csv.gz").filename(),
+                      .bytes = writer.size(),
+                      .sha256 = writer.sha256()};
+}
+
+Status TokenOutput::EndShard() {
+  const size_t index = state_.manifest.files.size();
+  TRY(Flush());
+  TRY(SyncFile(tokens_, ShardPath(index, ".npy.partial")));
+  ManifestPart sidecar = TRY(PackSidecar(index));
+  state_.manifest.files.push_back(
+      {.part = {.name = ShardPath(index, ".npy").filename(),
+                .bytes = state_.shard_tokens * SizeBytes(state_.manifest.dtype),
+                .sha256 = hash_.hex()},
+       .tokens = state_.shard_tokens,
+       .documents = state_.shard_documents,
+       .sidecar = std::move(sidecar)});
+  state_.manifest.tokens += state_.shard_tokens;
+  state_.manifest.documents += state_.shard_documents;
+  state_.shard_tokens = state_.shard_documents = state_.sidecar_bytes = 0;
+  tokens_.Close();
+  sidecar_.Close();
+  return {};
+}
+
+Status TokenOutput::Finish() {
+  if (!state_.written) {
+    if (tokens_.valid()) TRY(EndShard());
+    state_.written = true;
+    TRY(Save());
+  }
+  return Publish();
+}
+
+// Repeatable from any point: names that are final already are left alone.
+Status TokenOutput::Publish() {
+  const Path folder = options_.prefix.parent_path();
+  for (const ManifestFile& file : state_.manifest.files) {
+    for (const ManifestPart* part : {&file.part, &*file.sidecar}) {
+      const Path final_path = folder / part->name;
+      const Path partial = With(final_path, kPartial);
+      if (TRY(PathExists(partial))) TRY(Rename(partial, final_path));
+      if (const int64_t size = TRY(FileSizeBytes(final_path)); size != part->bytes)
+        return DataLossError("{}: {} bytes, expected {}; start over with --restart", final_path,
+                             size, part->bytes);
+    }
+  }
+  TRY(WriteManifest(ManifestPath(options_.prefix), state_.manifest));
+  complete_ = true;
+  return RemoveTraces();
+}
+
+// What is of no use once the manifest stands.
+Status TokenOutput::RemoveTraces() {
+  const Path state = StatePath(options_.prefix);
+  if (TRY(PathExists(state))) TRY(RemoveFile(state));
+  for (size_t i = 0; i < state_.manifest.files.size(); ++i) {
+    const Path plain = ShardPath(i, ".csv.partial");
+    if (TRY(PathExists(plain))) TRY(RemoveFile(plain));
+  }
+  return RemoveFile(LockPath(options_.prefix));
+}
+
+Status TokenOutput::Discard(const Path& prefix) {
+  const Path folder = prefix.parent_path().empty() ? Path(".") : prefix.parent_path();
+  if (!TRY(PathExists(folder))) return {};
+  const FileLock lock = TRY(FileLock::Acquire(LockPath(prefix)));
+  const std::string stem = prefix.filename();
+  const auto ours = [&stem](std::string_view name) {
+    if (!name.starts_with(stem)) return false;
+    name.remove_prefix(stem.size());
+    if (name == kManifestSuffix || name == ".state.json") return true;
+    if (name.size() < 6 || name[0] != '-') return false;
+    name.remove_prefix(1);
+    const size_t digits = name.find_first_not_of("0123456789");
+    if (digits == std::string_view::npos || digits < 5) return false;
+    name.remove_prefix(digits);
+    if (name.ends_with(kPartial)) name.remove_suffix(kPartial.size());
+    return name == ".npy" || name == ".csv" || name == ".csv.gz";
+  };
+  // The manifest first: without it the files count for nothing.
+  for (const Path& path : {ManifestPath(prefix), StatePath(prefix)}) {
+    if (TRY(PathExists(path))) TRY(RemoveFile(path));
+  }
+  for (const std::string& name : TRY(ListDirectory(folder))) {
+    if (ours(name)) TRY(RemoveFile(folder / name));
+  }
+  return {};
+}
+
+}  // namespace ulmus::data
