@@ -5,6 +5,7 @@
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
+#include <array>
 #include <cmath>
 #include <functional>
 #include <memory>
@@ -178,14 +179,14 @@ void Run(benchmark::State& state, const Case& c, const Form& form,
   for (const pjrt::PluginCandidate& plugin : pjrt::InstalledCpuPlugins()) {
     for (const bool backward : {false, true}) {
       for (const DType dtype : {DType::kF32, DType::kBF16}) {
-        for (const auto& [T, window] :
-             {std::pair<int64_t, int64_t>{1024, 0}, {4096, 0}, {4096, 256}}) {
+        for (const auto& [T, N, window] :
+             {std::array<int64_t, 3>{1024, 4, 0}, {4096, 4, 0}, {4096, 4, 256}, {2048, 16, 0}}) {
           const Case c{
-              {.B = 1, .T = T, .N = 4, .K = 2, .H = 64, .window = window}, dtype, backward};
+              {.B = 1, .T = T, .N = N, .K = N / 2, .H = 64, .window = window}, dtype, backward};
           for (const Form& form : forms) {
-            const std::string name =
-                fmt::format("Attention/{}/{}/T{}/window{}/{}/{}", backward ? "backward" : "forward",
-                            Name(dtype), T, window, form.name, plugin.name);
+            const std::string name = fmt::format("Attention/{}/{}/T{}/N{}/window{}/{}/{}",
+                                                 backward ? "backward" : "forward", Name(dtype), T,
+                                                 N, window, form.name, plugin.name);
             benchmark::RegisterBenchmark(name.c_str(), Run, c, form, plugin)
                 ->UseRealTime()
                 ->MeasureProcessCPUTime()
