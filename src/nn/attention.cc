@@ -26,14 +26,14 @@ struct Sizes {
   int64_t block, window;
   double scale;
   DType dtype;
-  bool segments;
+  bool gap;  // may keys before some position be no keys at all?
 
   int64_t G() const { return N / K; }  // query heads per key head
   int64_t query_blocks() const { return (T + block - 1) / block; }
   int64_t key_blocks() const { return (S + block - 1) / block; }
 };
 
-Sizes SizesOf(const KernelAttrs& attrs, Value q, Value k, bool segments) {
+Sizes SizesOf(const KernelAttrs& attrs, Value q, Value k) {
   return {.B = q.dim(0),
           .T = q.dim(1),
           .S = k.dim(1),
@@ -44,7 +44,7 @@ Sizes SizesOf(const KernelAttrs& attrs, Value q, Value k, bool segments) {
           .window = std::get<int64_t>(attrs.at("window")),
           .scale = static_cast<double>(std::get<float>(attrs.at("scale"))),
           .dtype = q.dtype(),
-          .segments = segments};
+          .gap = std::get<int64_t>(attrs.at("gap")) != 0};
 }
 
 Value Int(Graph& graph, int64_t value) {
@@ -133,6 +133,7 @@ struct QueryBlock {
   Value q;         // [B,K,G,block,H]
   Value segments;  // [B,block] or null
   Value position;  // of its first query among the keys
+  Value first;     // the first key there is
 };
 
 // Numbers [low, high) of the key blocks that some query of the block reaches.
@@ -143,9 +144,9 @@ KeyRange ReachedBlocks(const QueryBlock& query, const Sizes& z) {
   Graph& graph = query.q.graph();
   const Value block = Int(graph, z.block), last = query.position + static_cast<double>(z.block - 1);
   const Value high = Min(last / block + 1.0, Int(graph, z.key_blocks()));
-  if (z.window == 0) return {Int(graph, 0), high};
-  const Value first = query.position - static_cast<double>(z.window - 1);
-  return {Max(first, Int(graph, 0)) / block, high};
+  if (z.window == 0) return {query.first / block, high};
+  const Value edge = query.position - static_cast<double>(z.window - 1);
+  return {Max(edge, query.first) / block, high};
 }
 
 // The key blocks, and one of them.
@@ -166,6 +167,11 @@ Value Meets(const QueryBlock& query, const Keys& keys, Value j, const Sizes& z) 
   if (z.window > 0) {
     const Value width = SplatLike(distance, static_cast<double>(z.window));
     meets = And(meets, Compare(Cmp::kLt, distance, width));
+  }
+  if (z.gap) {
+    const Value key =
+        Iota(graph, square, 1) + BroadcastInDim(j * static_cast<double>(z.block), square.shape, {});
+    meets = And(meets, Compare(Cmp::kGe, key, BroadcastInDim(query.first, square.shape, {})));
   }
   meets = BroadcastInDim(meets, all, {3, 4});
   if (!query.segments) return meets;
@@ -230,20 +236,21 @@ Value Offset(Value offset, Value i, const Sizes& z) {
 
 Value Counter(Graph& graph, int64_t length) { return Iota(graph, {DType::kI32, {length}}, 0); }
 
-// inputs: q [B,T,N,H], k and v [B,S,K,H], offset i32 (position of the first query among the keys),
-// then, if documents are masked, segment ids of the queries [B,T] and of the keys [B,S].
+// inputs: q [B,T,N,H], k and v [B,S,K,H], i32 scalars: position of the first query among the keys,
+// first key there is (0 unless attribute `gap`); then, if documents are masked, segment ids of the
+// queries [B,T] and of the keys [B,S].
 // results: out [B,T,N,H] in q's dtype, log-sum-exp of the scores f32 [B,N,T].
 Values Forward(const KernelAttrs& attrs, Values inputs) {
-  const bool segments = inputs.size() > 4;
-  const Sizes z = SizesOf(attrs, inputs[0], inputs[1], segments);
-  const Value offset = inputs[3];
+  const bool segments = inputs.size() > 5;
+  const Sizes z = SizesOf(attrs, inputs[0], inputs[1]);
+  const Value offset = inputs[3], first = inputs[4];
   const Keys keys{KeyBlocks(inputs[1], z), KeyBlocks(inputs[2], z),
-                  segments ? SegmentBlocks(inputs[5], z) : Value()};
+                  segments ? SegmentBlocks(inputs[6], z) : Value()};
   Values xs{Counter(offset.graph(), z.query_blocks()), QueryBlocks(inputs[0], z)};
-  if (segments) xs.push_back(SegmentBlocks(inputs[4], z));
+  if (segments) xs.push_back(SegmentBlocks(inputs[5], z));
   const Values blocks =
       Scan({}, xs, [&](Values, Values x) {
-        const QueryBlock query{x[1], segments ? x[2] : Value(), Offset(offset, x[0], z)};
+        const QueryBlock query{x[1], segments ? x[2] : Value(), Offset(offset, x[0], z), first};
         return ScanStep{{}, AttendBlock(query, keys, z)};
       }).ys;
   return {FromQueryBlocks(blocks[0], z), FromQueryNumberBlocks(blocks[1], z)};
@@ -251,24 +258,24 @@ Values Forward(const KernelAttrs& attrs, Values inputs) {
 
 // With p = exp(s - lse), dp = dout v^T and delta = sum_h(dout * out):
 //   ds = p * (dp - delta) * scale, dq = ds k, dk = ds^T q, dv = p^T dout.
-// inputs: q, k, v, offset as above, out, lse, dout, then the segment ids.
+// inputs: q, k, v and the two scalars as above, out, lse, dout, then the segment ids.
 // results: dq in q's dtype, dk and dv in f32: they may still be summed over devices.
 Values Backward(const KernelAttrs& attrs, Values inputs) {
-  const bool segments = inputs.size() > 7;
-  const Sizes z = SizesOf(attrs, inputs[0], inputs[1], segments);
-  const Value offset = inputs[3];
+  const bool segments = inputs.size() > 8;
+  const Sizes z = SizesOf(attrs, inputs[0], inputs[1]);
+  const Value offset = inputs[3], first = inputs[4];
   const Keys keys{KeyBlocks(inputs[1], z), KeyBlocks(inputs[2], z),
-                  segments ? SegmentBlocks(inputs[8], z) : Value()};
-  const Value products = Convert(inputs[4], DType::kF32) * Convert(inputs[6], DType::kF32);
+                  segments ? SegmentBlocks(inputs[9], z) : Value()};
+  const Value products = Convert(inputs[5], DType::kF32) * Convert(inputs[7], DType::kF32);
   const Value delta = Transpose(ReduceSum(products, {3}), {0, 2, 1});
   Values xs{Counter(offset.graph(), z.query_blocks()), QueryBlocks(inputs[0], z),
-            QueryBlocks(inputs[6], z), QueryNumberBlocks(inputs[5], z),
+            QueryBlocks(inputs[7], z), QueryNumberBlocks(inputs[6], z),
             QueryNumberBlocks(delta, z)};
-  if (segments) xs.push_back(SegmentBlocks(inputs[7], z));
+  if (segments) xs.push_back(SegmentBlocks(inputs[8], z));
 
   const Value none = Splat(offset.graph(), 0, {DType::kF32, keys.k.shape()});
   const ScanStep all = Scan({none, none}, xs, [&](Values sums, Values x) {
-    const QueryBlock query{x[1], segments ? x[5] : Value(), Offset(offset, x[0], z)};
+    const QueryBlock query{x[1], segments ? x[5] : Value(), Offset(offset, x[0], z), first};
     const Value dout = x[2], lse = x[3], row_delta = x[4];
     const Value dq0 = Splat(offset.graph(), 0, {DType::kF32, query.q.shape()});
     const Values last =
@@ -326,6 +333,8 @@ bool OnOneDevice(Graph& graph) {
 struct Layout {
   Sharding rows;  // of q, k, v, out: [B,T,heads,H]
   bool manual = false, own_block = false;
+  // Devices before a device along the sequence's axis whose keys its queries reach; -1: any may be.
+  int64_t neighbours = -1;
 
   const std::vector<std::string>& sequence() const { return rows.dims[1]; }
   Sharding tokens() const { return {{rows.dims[0], rows.dims[1]}}; }                 // [B,T]
@@ -337,10 +346,17 @@ struct Layout {
   }
 };
 
-Layout LayoutOf(Graph& graph, const std::optional<Sharding>& sharding) {
-  if (!sharding) return {Sharding::Replicated(4), false, OnOneDevice(graph)};
+Layout LayoutOf(Value q, int64_t window, const std::optional<Sharding>& sharding) {
+  Graph& graph = q.graph();
+  if (!sharding) return {Sharding::Replicated(4), false, OnOneDevice(graph), -1};
   const bool cut = !sharding->IsReplicated();
-  return {*sharding, cut, cut || OnOneDevice(graph)};
+  Layout layout{*sharding, cut, cut || OnOneDevice(graph), -1};
+  if (window > 0 && layout.sequence().size() == 1) {
+    const int64_t devices = graph.mesh().AxisSize(layout.sequence()[0]);
+    const int64_t own = q.dim(1) / devices, neighbours = (window - 1 + own - 1) / own;
+    if (neighbours + 1 < devices) layout.neighbours = neighbours;
+  }
+  return layout;
 }
 
 // `body` on each device's own blocks.
@@ -351,20 +367,55 @@ Values OnBlocks(const Layout& layout, Values inputs, std::vector<Sharding> in,
   return Manual(std::move(inputs), {std::move(in), std::move(out), layout.axes()}, body, loc);
 }
 
-// The whole sequence from the blocks that devices along the sequence's axes hold.
-Value WholeSequence(Value x, const Layout& layout) {
-  return layout.sequence().empty() ? x : AllGather(x, layout.sequence(), 1);
+// Keys (or values, or their segment ids) in reach of this device's queries, from the blocks that
+// devices along the sequence's axes hold: those of the neighbours before it, or all.
+Value KeysInReach(Value own, const Layout& layout) {
+  if (layout.sequence().empty()) return own;
+  if (layout.neighbours < 0) return AllGather(own, layout.sequence(), 1);
+  Values blocks;
+  for (int64_t away = layout.neighbours; away > 0; --away)
+    blocks.push_back(CollectivePermute(own, layout.sequence()[0], away));
+  blocks.push_back(own);
+  return Concatenate(blocks, 1);
 }
 
-// Position of this device's first query: (place along the sequence's axes) * (its queries).
-Value FirstPosition(Value q, const Layout& layout) {
+// The way back: the sum of what all devices have for this device's keys.
+Value SumForOwnKeys(Value ct, const Layout& layout) {
+  if (layout.sequence().empty()) return ct;
+  if (layout.neighbours < 0) return ReduceScatter(ct, layout.sequence(), 1);
+  const int64_t size = ct.dim(1) / (layout.neighbours + 1);
+  const auto block = [&](int64_t away) {
+    Dims starts(4, 0), limits = ct.shape().dims();
+    limits[1] = ct.dim(1) - away * size;
+    starts[1] = limits[1] - size;
+    return Slice(ct, starts, limits);
+  };
+  Value sum = block(0);
+  for (int64_t away = 1; away <= layout.neighbours; ++away)
+    sum = sum + CollectivePermute(block(away), layout.sequence()[0], -away);
+  return sum;
+}
+
+// Position of this device's first query among the keys in reach, and the first of those that is
+// one: the neighbours of the first devices are the last ones, whose keys come later.
+Values Positions(Value q, const Layout& layout) {
   Graph& graph = q.graph();
-  Value place = Int(graph, 0);
+  const auto own = static_cast<double>(q.dim(1));
+  Value place = Int(graph, 0);  // along the sequence's axes
   for (const std::string& axis : layout.sequence()) {
     place = place * static_cast<double>(graph.mesh().AxisSize(axis)) +
             Convert(AxisIndex(graph, axis), DType::kI32);
   }
-  return place * static_cast<double>(q.dim(1));
+  if (layout.neighbours < 0) return {place * own, Int(graph, 0)};
+  const Value neighbours = Int(graph, layout.neighbours);
+  return {neighbours * own, Max(neighbours - place, Int(graph, 0)) * own};
+}
+
+// q, k, v and the two positions as the kernels take them.
+Values OwnInputs(const Values& x, const Layout& layout) {
+  Values own{x[0], KeysInReach(x[1], layout), KeysInReach(x[2], layout)};
+  for (Value position : Positions(x[0], layout)) own.push_back(position);
+  return own;
 }
 
 // out and log-sum-exp of q, k, v and segment ids, if any.
@@ -374,9 +425,8 @@ Values Attend(const Layout& layout, const KernelAttrs& attrs, Values inputs, con
   return OnBlocks(
       layout, std::move(inputs), std::move(in), {layout.rows, layout.numbers()},
       [&](Values x) {
-        Values own{x[0], WholeSequence(x[1], layout), WholeSequence(x[2], layout),
-                   FirstPosition(x[0], layout)};
-        if (x.size() > 3) own.insert(own.end(), {x[3], WholeSequence(x[3], layout)});
+        Values own = OwnInputs(x, layout);
+        if (x.size() > 3) own.insert(own.end(), {x[3], KeysInReach(x[3], layout)});
         return KernelCall(KernelsFor(layout.own_block).forward, attrs, std::move(own), loc);
       },
       loc);
@@ -391,25 +441,22 @@ Values AttendBackward(const Layout& layout, const KernelAttrs& attrs, Values inp
   return OnBlocks(
       layout, std::move(inputs), std::move(in), std::vector<Sharding>(3, layout.rows),
       [&](Values x) {
-        Values own{x[0], WholeSequence(x[1], layout), WholeSequence(x[2], layout),
-                   FirstPosition(x[0], layout)};
+        Values own = OwnInputs(x, layout);
         own.insert(own.end(), x.begin() + 3, x.begin() + 6);
-        if (x.size() > 6) own.insert(own.end(), {x[6], WholeSequence(x[6], layout)});
+        if (x.size() > 6) own.insert(own.end(), {x[6], KeysInReach(x[6], layout)});
         Values cts = KernelCall(KernelsFor(layout.own_block).backward, attrs, std::move(own), loc);
-        // Each device's queries gave gradients to keys of all devices.
-        for (const size_t i : {1, 2}) {
-          if (!layout.sequence().empty()) cts[i] = ReduceScatter(cts[i], layout.sequence(), 1);
-          cts[i] = Convert(cts[i], x[i].dtype());
-        }
+        for (const size_t i : {1, 2}) cts[i] = Convert(SumForOwnKeys(cts[i], layout), x[i].dtype());
         return cts;
       },
       loc);
 }
 
-// 128 is where attention_bench.cc is fastest on CPUs: the scores of a block stay in the cache. A
-// narrow window takes half of that, for less outside its band.
-int64_t ChooseBlock(int64_t T, int64_t window) {
-  return std::min<int64_t>(T, window > 0 && window <= 64 ? 64 : 128);
+// As attention_bench.cc measured on CPUs: the scores of a block should stay in the cache, and a
+// narrow window wants little outside its band. Blocks of one size that leave the least padding.
+int64_t ChooseBlock(int64_t T, int64_t reach) {
+  const int64_t most = reach > 1024 ? 256 : reach > 64 ? 128 : 64;
+  const int64_t blocks = (T + most - 1) / most;
+  return (T + blocks - 1) / blocks;
 }
 
 void CheckShapes(Value q, Value k, Value v, const AttentionOptions& options, const Loc& loc) {
@@ -459,16 +506,19 @@ Value Attention(Value q, Value k, Value v, AttentionOptions options, Loc loc) {
         ValidateAttentionSharding(graph.mesh(), q.shape(), k.shape(), *options.sharding);
     CHECK_AT(loc, valid.ok(), "{}", valid.message());
   }
-  const Layout layout = LayoutOf(graph, options.sharding);
   const double scale =
       options.scale != 0 ? options.scale : 1 / std::sqrt(static_cast<double>(q.dim(3)));
   // A window as wide as the sequence is none.
   const int64_t window = options.window >= q.dim(1) ? 0 : options.window;
+  const Layout layout = LayoutOf(q, window, options.sharding);
   const int64_t own_queries = q.dim(1) / NumShards(graph.mesh(), layout.rows, 1);
-  const int64_t block =
-      options.block > 0 ? std::min(options.block, own_queries) : ChooseBlock(own_queries, window);
-  const KernelAttrs attrs{
-      {"window", window}, {"scale", static_cast<float>(scale)}, {"block", block}};
+  const int64_t block = options.block > 0
+                            ? std::min(options.block, own_queries)
+                            : ChooseBlock(own_queries, window > 0 ? window : q.dim(1));
+  const KernelAttrs attrs{{"window", window},
+                          {"scale", static_cast<float>(scale)},
+                          {"block", block},
+                          {"gap", int64_t{layout.neighbours > 0}}};
 
   // The residuals stand where remat policies see them; the gradient is the rule of an identity
   // behind them.

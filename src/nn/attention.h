@@ -18,9 +18,10 @@ struct AttentionOptions {
   graph::Value segment_ids = {};  // [B,T] i32: only tokens of equal id reach each other
   int64_t block = 0;              // queries and keys per block; 0: chosen from T and the window
   // How q lies on the mesh: batch, sequence and heads may be cut, H may not; k, v and the result
-  // lie the same way, so K must divide as well. Keys and values are gathered along the sequence's
-  // axes. Without it, on a mesh of several devices, partitioning is left to the compiler. Not
-  // inside a Manual region: there q is one device's block already.
+  // lie the same way, so K must divide as well. Along the sequence's axes keys and values are
+  // gathered, or fetched from the neighbours that the window reaches. Without it, on a mesh of
+  // several devices, partitioning is left to the compiler. Not inside a Manual region: there q is
+  // one device's block already.
   std::optional<Sharding> sharding = {};
 };
 

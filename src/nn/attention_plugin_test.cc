@@ -193,12 +193,19 @@ TEST_F(AttentionCompiled, DevicesTalkAboutKeysOnly) {
   for (const char* collective :
        {"all-gather(", "all-reduce(", "collective-permute(", "all-to-all("})
     EXPECT_EQ(Count(without, collective), 0) << collective;
-  AttentionProgram sequence(shape, DType::kF32, {.sharding = Sharding{{{}, {"context"}, {}, {}}}},
-                            Mesh({{"context", 4}}));
-  const std::string with = OptimizedHlo(sequence.graph);
-  EXPECT_LE(Count(with, " all-gather("), 4);  // k and v, forward and backward
-  EXPECT_GE(Count(with, " all-gather("), 1);
-  EXPECT_EQ(Count(with, "all-to-all("), 0);
+  const auto along_sequence = [](int64_t window) {
+    AttentionProgram program({.B = 4, .T = 64, .N = 4, .K = 2, .H = 16, .window = window},
+                             DType::kF32, {.sharding = Sharding{{{}, {"context"}, {}, {}}}},
+                             Mesh({{"context", 4}}));
+    return OptimizedHlo(program.graph);
+  };
+  const std::string full = along_sequence(0);
+  EXPECT_GE(Count(full, " all-gather("), 1);
+  EXPECT_LE(Count(full, " all-gather("), 4);  // k and v, forward and backward
+  EXPECT_EQ(Count(full, "all-to-all("), 0);
+  const std::string one_neighbour = along_sequence(17);
+  EXPECT_EQ(Count(one_neighbour, " all-gather(") + Count(one_neighbour, " all-reduce("), 0);
+  EXPECT_LE(Count(one_neighbour, " collective-permute("), 6);  // and the gradients back
 }
 
 // Two layers in a scan, each run again in the backward pass: the whole layer, or all but attention.

@@ -88,6 +88,22 @@ TEST(Attention, OnAMeshEqualsTheTwin) {
   }
 }
 
+// With 3 queries on each of 4 devices: no neighbour, one or two, then all keys.
+TEST(Attention, WindowsThatReachSomeNeighboursEqualTheTwin) {
+  const Mesh mesh({{"context", 4}});
+  for (const int64_t window : {1, 2, 4, 5, 7, 8, 11}) {
+    AttentionShape shape{.B = 1, .T = 12, .N = 2, .K = 1, .H = 2, .window = window};
+    for (const int64_t block : {2, 3}) {
+      shape.segments.clear();
+      const AttentionOptions options{.block = block,
+                                     .sharding = Sharding{{{}, {"context"}, {}, {}}}};
+      ExpectEqualsTheTwin(shape, options, mesh);
+      for (int64_t t = 0; t < shape.T; ++t) shape.segments.push_back(t / 5);
+      ExpectEqualsTheTwin(shape, options, mesh);
+    }
+  }
+}
+
 // The twin's own gradients, which everything else is compared with.
 TEST(Attention, GradientsOfTheTwinEqualCentralDifferences) {
   const AttentionShape shape{.B = 2,
@@ -193,7 +209,7 @@ TEST(Attention, BFloat16StaysWithinItsRoundingsOfTheTwin) {
 TEST(Attention, NoTensorOfTheProgramIsQuadraticInTheSequence) {
   for (const int64_t window : {0, 512}) {
     AttentionProgram program({.B = 1, .T = 4096, .N = 4, .K = 2, .H = 8, .window = window},
-                             DType::kBF16);
+                             DType::kBF16, {.block = 128});
     const std::string text = program.graph.ToProgram({.locations = false}).text;
     EXPECT_THAT(text, Not(HasSubstr("4096x4096")));
     EXPECT_THAT(text, HasSubstr("tensor<1x2x2x128x128xf32>"));  // scores of one block
