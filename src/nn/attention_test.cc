@@ -167,6 +167,27 @@ TEST(Attention, AWindowOfFourIsTheQueryAndThreeKeysBeforeIt) {
   }
 }
 
+// A value that is NaN reaches every query whose block computes with it: 0 * NaN is NaN. So queries
+// with a finite result have left its block out.
+TEST(Attention, BlocksOutsideTheBandAreNotComputed) {
+  const int64_t T = 12, window = 4, block = 3;
+  for (int64_t poisoned = 0; poisoned < T / block; ++poisoned) {
+    AttentionProgram program({.B = 1, .T = T, .N = 1, .K = 1, .H = 1, .window = window},
+                             DType::kF32, {.block = block});
+    for (int64_t t = poisoned * block; t < (poisoned + 1) * block; ++t)
+      program.inputs[2].data[static_cast<size_t>(t)] = NAN;
+    const std::vector<RefTensor> results = Interpret(program.graph, program.inputs);
+    for (int64_t i = 0; i < T; ++i) {
+      const bool reached =
+          i / block >= poisoned && (i / block * block - window + 1) / block <= poisoned;
+      for (const size_t r : {0, 1}) {
+        EXPECT_EQ(std::isnan(results[r].data[static_cast<size_t>(i)]), reached)
+            << kResults[r] << " of query " << i << ", keys of block " << poisoned;
+      }
+    }
+  }
+}
+
 TEST(Attention, GroupedHeadsEqualRepeatedHeads) {
   Graph graph("groups");
   const int64_t B = 2, T = 9, N = 6, K = 2, H = 4;
