@@ -18,7 +18,7 @@ std::string OrbaxTreeText(std::span<const TensorInfo> tensors) {
     const Json key = {{"key", tensor.name}, {"key_type", kDictionaryKey}};
     tree[TupleText(tensor.name)] = {{"key_metadata", Json::array({key})},
                                     {"value_metadata",
-                                     {{"value_type", "jax.Array"},
+                                     {{"value_type", "np.ndarray"},
                                       {"skip_deserialize", false},
                                       {"write_shape", tensor.type.shape.dims()}}}};
   }

@@ -11,8 +11,9 @@ namespace ulmus::checkpoint {
 inline constexpr std::string_view kOrbaxTreeName = "_METADATA";
 inline constexpr std::string_view kOrbaxCheckpointName = "_CHECKPOINT_METADATA";
 
-// A flat dictionary: tensor name -> jax.Array. Source: orbax-checkpoint 0.12.8,
-// spec of tree_metadata in PyTreeCheckpointHandler.
+// A flat dictionary: tensor name -> np.ndarray, which Orbax restores without being told a sharding;
+// with one it gives jax.Array. Source: orbax-checkpoint 0.12.8, what PyTreeCheckpointHandler
+// writes.
 std::string OrbaxTreeText(std::span<const TensorInfo> tensors);
 // Without times: equal checkpoints have equal bytes.
 std::string OrbaxCheckpointText();
