@@ -70,10 +70,10 @@ Value ApplyRope(Value x, const RopeTable& table, RotationPrecision precision, Lo
   const int64_t half = x.dim(-1) / 2;
   CHECK_AT(loc, x.rank() == 4 && x.dim(-1) % 2 == 0,
            "rope: x is {}, expected [B,T,N,H] with H even", x.type().ToString());
-  const Shape want{x.dim(0), x.dim(1), half};
-  CHECK_AT(loc, table.cos.shape() == want && table.sin.shape() == want,
-           "rope: the table is {}, expected f32{} for x {}", table.cos.type().ToString(),
-           want.ToString(), x.type().ToString());
+  const Shape want{x.dim(0), x.dim(1), half}, shared{1, x.dim(1), half};
+  CHECK_AT(loc, table.cos.shape() == want || table.cos.shape() == shared,
+           "rope: the table is {}, expected f32{} or f32{} for x {}", table.cos.type().ToString(),
+           want.ToString(), shared.ToString(), x.type().ToString());
   const DType dtype =
       precision == RotationPrecision::kActivation && !table.yarn ? x.dtype() : DType::kF32;
   Dims starts(4, 0), limits = x.shape().dims();

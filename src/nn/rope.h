@@ -59,8 +59,8 @@ enum class RotationPrecision {
   kActivation,  // cos and sin rounded to x's dtype, products in it: MaxText RotaryEmbedding
 };
 
-// x [B,T,N,H] rotated by the table of positions [B,T]: elements j and j + H/2 are a pair (not
-// interleaved).
+// x [B,T,N,H] rotated by the table of positions [B,T], or [1,T] for all rows: elements j and j +
+// H/2 are a pair (not interleaved).
 //   out[j] = x[j] cos - x[j+H/2] sin     out[j+H/2] = x[j+H/2] cos + x[j] sin
 // With a YaRN table the rotation is always f32: MaxText's YaRN path is too.
 graph::Value ApplyRope(graph::Value x, const RopeTable& table,
