@@ -290,7 +290,8 @@ Value Hidden(const Config& config, const Weights& weights, const Inputs& inputs,
       MakeRopeTables(config, inputs.positions ? inputs.positions : DefaultPositions(inputs.tokens));
   graph::Scope scope(x.graph(), "layers");
   int64_t first = 0;
-  if (options.scan && !weights.stacks.empty()) {
+  // A loop of one pass would be unrolled by compilers, which then undo rematerialisation.
+  if (options.scan && GroupLayers(config).num_groups > 1) {
     x = ScanGroups(config, weights, x, rope, inputs.segment_ids, options);
     first = GroupLayers(config).num_grouped();
   }

@@ -85,8 +85,8 @@ HostTensor FormulaTokens(const Config& config, int64_t B, int64_t T) {
   HostTensor tokens({DType::kI32, {B, T}});
   for (int64_t b = 0; b < B; ++b) {
     for (int64_t i = 0; i < T; ++i) {
-      tokens.Set(b * T + i, static_cast<double>((7 * i * i + 3 * i + 5 + 11 * b) %
-                                                config.vocab_size));
+      tokens.Set(b * T + i,
+                 static_cast<double>((7 * i * i + 3 * i + 5 + 11 * b) % config.vocab_size));
     }
   }
   return tokens;
