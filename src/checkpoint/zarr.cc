@@ -411,7 +411,9 @@ ChunkShapes ChooseChunkShapes(const Shape& chunk, DType dtype, int64_t target_by
     // An awkward size (a prime) has no good divisor.
     if (most >= 4 && rows < most / 4) {
       if (single) {
-        rows = most;
+        // As even as can be: what is rounded up is less than one row per inner chunk.
+        const int64_t pieces = (size + most - 1) / most;
+        rows = (size + pieces - 1) / pieces;
         outer[axis] = (size + rows - 1) / rows * rows;
       } else {
         rows = most;
