@@ -11,6 +11,7 @@ constexpr Command kCommands[] = {
     {AddDevices},
     {AddDevicesProbe},
     {AddTokenize},
+    {AddData},
 };
 
 }  // namespace

@@ -21,6 +21,7 @@ struct Command {
 
 std::span<const Command> Commands();
 
+void AddData(CLI::App& app, Run& run);
 void AddDevices(CLI::App& app, Run& run);
 void AddTokenize(CLI::App& app, Run& run);
 void AddDevicesProbe(CLI::App& app, Run& run);  // hidden: a child of `devices`

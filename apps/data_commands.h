@@ -1,0 +1,13 @@
+// Subcommands of `ulmus data`. To add one: write apps/data_<name>.cc, declare its Add function
+// here, list it in data.cc.
+#pragma once
+
+#include "apps/commands.h"
+
+namespace ulmus::apps {
+
+void AddDataIndex(CLI::App& app, Run& run);
+void AddDataShow(CLI::App& app, Run& run);
+void AddDataStats(CLI::App& app, Run& run);
+
+}  // namespace ulmus::apps

@@ -1,0 +1,48 @@
+// What the subcommands of `ulmus data` read: token files, folders of them, mix lists, indexes and
+// manifests, told apart by their names.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "data/fingerprint.h"
+#include "data/index.h"
+#include "data/mix_list.h"
+#include "data/token_files.h"
+
+namespace ulmus::apps {
+
+struct DataInput {
+  std::vector<std::string> paths;
+  std::string dtype = "u32";
+  data::TokenizerIds ids = {};
+  std::string base;  // of relative paths in lists; empty: the list's folder
+  std::vector<std::string> remaps;
+  std::string mix_tokenizer = std::string(data::kDolmaTokenizer);
+  bool verify = false;  // SHA-256 of the files of manifests
+};
+
+void AddInputOptions(CLI::App& command, DataInput& input);
+
+struct ResolvedInput {
+  std::vector<data::TokenFileSpec> specs;
+  std::vector<std::string> listed;   // as the list names it: what an index should hold
+  std::optional<data::Index> index;  // if the input is one
+  data::TokenFilesOptions options;
+};
+
+// kNotFound, kInvalidArgument and kDataLoss name the path. Manifests are checked against their
+// files.
+Result<ResolvedInput> ResolveInput(const DataInput& input);
+
+// ResolveInput, a look at the width of every file, and the files opened.
+struct OpenedInput {
+  ResolvedInput resolved;
+  std::shared_ptr<const data::TokenFiles> files;
+};
+Result<OpenedInput> OpenInput(const DataInput& input);
+
+}  // namespace ulmus::apps
