@@ -6,6 +6,7 @@ namespace {
 
 constexpr Command kCommands[] = {
     {AddDataIndex},
+    {AddDataMix},
     {AddDataShow},
     {AddDataStats},
 };

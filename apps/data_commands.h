@@ -7,6 +7,7 @@
 namespace ulmus::apps {
 
 void AddDataIndex(CLI::App& app, Run& run);
+void AddDataMix(CLI::App& app, Run& run);
 void AddDataShow(CLI::App& app, Run& run);
 void AddDataStats(CLI::App& app, Run& run);
 

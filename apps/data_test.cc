@@ -94,6 +94,22 @@ TEST_F(Data, ShowsBordersAndPadding) {
   EXPECT_EQ(instance["segments"][2]["targets"], 0);
 }
 
+TEST_F(Data, MixExplainsExactlyWhatIsAsked) {
+  const std::string sizes = " --sequence-length 2 --global-batch-tokens 2 --tokens 10";
+  const Output mix =
+      RunData("mix " + At("mix.txt") + " --ratio cc=0.6 --ratio wiki=0.4 --json" + sizes);
+  ASSERT_EQ(mix.exit_code, 0) << mix.text;
+  const json report = json::parse(mix.text);
+  EXPECT_EQ(report["tokens"], 10);
+  EXPECT_EQ(report["sources"][0]["instances"], 3);
+  EXPECT_EQ(report["sources"][1]["instances"], 2);
+  const Output short_of = RunData("mix " + At("mix.txt") +
+                                  " --ratio cc=0.1 --ratio wiki=0.9 --sequence-length 2"
+                                  " --global-batch-tokens 2 --tokens 20");
+  EXPECT_EQ(short_of.exit_code, 2);
+  EXPECT_THAT(short_of.text, HasSubstr("source wiki: 18 of 20 tokens are asked"));
+}
+
 TEST_F(Data, FailsWithTheCodeOfTheReason) {
   std::vector<uint32_t> narrow(500, 0x00050007);  // 16-bit tokens 7 5 7 5 ...
   narrow[3] = 0x00060009;
