@@ -12,6 +12,8 @@ constexpr Command kCommands[] = {
     {AddDevicesProbe},
     {AddTokenize},
     {AddData},
+    {AddGenerate},
+    {AddParity},
 };
 
 }  // namespace

@@ -25,6 +25,8 @@ void AddData(CLI::App& app, Run& run);
 void AddDevices(CLI::App& app, Run& run);
 void AddTokenize(CLI::App& app, Run& run);
 void AddDevicesProbe(CLI::App& app, Run& run);  // hidden: a child of `devices`
+void AddGenerate(CLI::App& app, Run& run);
+void AddParity(CLI::App& app, Run& run);
 
 // Prints "error: ..." and returns the exit code for the status.
 int Fail(const Status& status);

@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "checkpoint/hf_directory.h"
+#include "checkpoint/native.h"
 
 namespace ulmus::checkpoint {
 namespace {
@@ -11,6 +12,7 @@ namespace {
 constexpr std::string_view kStepPrefix = "step-";
 
 Result<OpenedSource> OpenFolder(const Path& folder) {
+  if (IsNativeCheckpoint(folder)) return OpenedSource{TRY(NativeReader::Open(folder)), folder};
   return OpenedSource{TRY(HfDirectory::Open(folder)), folder};
 }
 

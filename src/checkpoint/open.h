@@ -1,5 +1,5 @@
-// Opens weights wherever they are: a Hugging Face directory, or a run directory by its latest
-// checkpoint.
+// Opens weights wherever they are: one of our checkpoints, a Hugging Face directory, or a run
+// directory by its latest checkpoint.
 #pragma once
 
 #include <memory>

@@ -17,7 +17,7 @@ namespace ulmus::checkpoint {
 // safetensors: tensor.rs, MAX_HEADER_SIZE.
 inline constexpr int64_t kMaxHeaderBytes = 100'000'000;
 // Far above any model; keeps a header of brackets from becoming a shape.
-inline constexpr size_t kMaxRank = 64;
+inline constexpr size_t kMaxSafetensorsRank = 64;
 
 struct SafetensorsTensor {
   TensorInfo info;

@@ -37,31 +37,13 @@ std::string At(const TokenPlace& place) {
   return fmt::format("sequence {}, position {}", place.sequence, place.position);
 }
 
-// Sums of squares of a row's difference and of its reference.
-struct Squares {
-  double difference = 0, reference = 0;
-
-  void operator+=(const Squares& other) {
-    difference += other.difference;
-    reference += other.reference;
-  }
-  // Not finite counts as infinitely far; a reference of zeros only agrees with zeros.
-  double RelativeRms() const {
-    if (!std::isfinite(difference)) return std::numeric_limits<double>::infinity();
-    if (difference == 0) return 0;
-    if (reference == 0) return std::numeric_limits<double>::infinity();
-    return std::sqrt(difference / reference);
-  }
-};
-
-Squares SquaresOf(std::span<const float> reference, std::span<const float> ours) {
-  Squares squares;
-  for (size_t i = 0; i < reference.size(); ++i) {
-    const double r = reference[i], difference = static_cast<double>(ours[i]) - r;
-    squares.difference += difference * difference;
-    squares.reference += r * r;
-  }
-  return squares;
+// Root of the ratio of two sums of squares. Not finite counts as infinitely far; a reference of
+// zeros only agrees with zeros.
+double RelativeRms(double difference_squares, double reference_squares) {
+  if (difference_squares == 0) return 0;
+  if (!std::isfinite(difference_squares) || reference_squares == 0)
+    return std::numeric_limits<double>::infinity();
+  return std::sqrt(difference_squares / reference_squares);
 }
 
 }  // namespace
@@ -155,29 +137,30 @@ std::vector<std::string> BrokenLimits(const ParityStats& stats, const ParityLimi
   return broken;
 }
 
-TensorParity CompareIntermediate(std::string name, std::span<const float> reference,
-                                 std::span<const float> ours, int64_t batch, int64_t length,
-                                 double relative_rms_limit) {
-  CHECK(reference.size() == ours.size(), "{}: {} and {} elements", name, reference.size(),
-        ours.size());
-  const auto rows = static_cast<size_t>(batch * length);
-  CHECK(rows > 0 && reference.size() % rows == 0, "{}: {} elements in {} rows", name,
-        reference.size(), rows);
+void TensorAccumulator::Add(int64_t sequence, int64_t length, std::span<const float> reference,
+                            std::span<const float> ours) {
+  const auto rows = static_cast<size_t>(length);
+  CHECK(rows > 0 && reference.size() == ours.size() && reference.size() % rows == 0,
+        "{}: {} and {} elements in {} rows", parity_.name, reference.size(), ours.size(), rows);
+  parity_.max_abs_diff = std::max(parity_.max_abs_diff, MaxAbsDiff(reference, ours));
   const size_t width = reference.size() / rows;
-  TensorParity result{.name = std::move(name),
-                      .max_abs_diff = MaxAbsDiff(reference, ours),
-                      .first_place = std::nullopt};
-  Squares all;
   for (size_t row = 0; row < rows; ++row) {
-    const Squares squares =
-        SquaresOf(reference.subspan(row * width, width), ours.subspan(row * width, width));
-    all += squares;
-    if (!result.first_place && squares.RelativeRms() > relative_rms_limit) {
-      const auto index = static_cast<int64_t>(row);
-      result.first_place = TokenPlace{index / length, index % length};
+    double difference = 0, scale = 0;
+    for (size_t i = row * width; i < (row + 1) * width; ++i) {
+      const double r = reference[i], d = static_cast<double>(ours[i]) - r;
+      difference += d * d;
+      scale += r * r;
     }
+    difference_squares_ += difference;
+    reference_squares_ += scale;
+    if (!parity_.first_place && RelativeRms(difference, scale) > limit_)
+      parity_.first_place = TokenPlace{sequence, static_cast<int64_t>(row)};
   }
-  result.relative_rms = all.RelativeRms();
+}
+
+TensorParity TensorAccumulator::Result() const {
+  TensorParity result = parity_;
+  result.relative_rms = RelativeRms(difference_squares_, reference_squares_);
   return result;
 }
 

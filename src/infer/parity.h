@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -75,11 +76,21 @@ struct TensorParity {
   std::optional<TokenPlace> first_place;  // the first position whose own relative_rms is too large
 };
 
-// `reference` and `ours`: [B,T,W] rows of width W, W = size / (batch * length). A value that is not
-// finite makes relative_rms infinite.
-TensorParity CompareIntermediate(std::string name, std::span<const float> reference,
-                                 std::span<const float> ours, int64_t batch, int64_t length,
-                                 double relative_rms_limit);
+// Collects a TensorParity over sequences. A value that is not finite makes relative_rms infinite.
+class TensorAccumulator {
+ public:
+  TensorAccumulator(std::string name, double relative_rms_limit)
+      : limit_(relative_rms_limit), parity_{.name = std::move(name), .first_place = {}} {}
+  // `reference` and `ours`: one sequence [T,W], T = length.
+  void Add(int64_t sequence, int64_t length, std::span<const float> reference,
+           std::span<const float> ours);
+  TensorParity Result() const;
+
+ private:
+  double limit_;
+  TensorParity parity_;
+  double difference_squares_ = 0, reference_squares_ = 0;
+};
 
 // Rounding grows layer by layer; a real fault shows at once as a difference of order one. The limit
 // lies between: 1e-4 for f32, 5e-2 for bf16.

@@ -139,23 +139,30 @@ TEST(BrokenLimits, NothingComparedOrNotFiniteNeverHolds) {
   EXPECT_EQ(BrokenLimits(stats, {.kl_mean = 1}).size(), 1u);
 }
 
-TEST(CompareIntermediate, NamesTheFirstPositionAboveTheLimit) {
-  // [B=2, T=2, W=2]
-  const std::vector<float> reference = {3, 4, 3, 4, 3, 4, 3, 4};
-  std::vector<float> ours = reference;
-  ours[2] += 1e-4f;  // within
-  ours[5] += 0.5f;   // sequence 1, position 0
-  const TensorParity parity = CompareIntermediate("x", reference, ours, 2, 2, 1e-3);
-  EXPECT_EQ(parity.first_place, (TokenPlace{1, 0}));
-  EXPECT_NEAR(parity.max_abs_diff, 0.5, 1e-6);
-  EXPECT_NEAR(parity.relative_rms, 0.5 / 10, 1e-6);  // sqrt(0.25 / (4 * 25))
+TEST(TensorAccumulator, NamesTheFirstPositionAboveTheLimit) {
+  const std::vector<float> reference = {3, 4, 3, 4};  // [T=2, W=2]
+  std::vector<float> near = reference, far = reference;
+  near[2] += 1e-4f;
+  far[1] += 0.5f;
+  TensorAccumulator accumulator("x", 1e-3);
+  accumulator.Add(0, 2, reference, near);
+  EXPECT_EQ(accumulator.Result().first_place, std::nullopt);
+  accumulator.Add(1, 2, reference, far);
+  EXPECT_EQ(accumulator.Result().first_place, (TokenPlace{1, 0}));
+  EXPECT_NEAR(accumulator.Result().max_abs_diff, 0.5, 1e-6);
+  EXPECT_NEAR(accumulator.Result().relative_rms, 0.5 / 10, 1e-6);  // sqrt(0.25 / (4 * 25))
 }
 
-TEST(CompareIntermediate, NonfiniteAndZeroReferences) {
+TEST(TensorAccumulator, NonfiniteAndZeroReferences) {
   const std::vector<float> zeros = {0, 0}, ones = {1, 1}, nan = {1, kNan};
-  EXPECT_EQ(CompareIntermediate("x", ones, nan, 1, 1, 1).relative_rms, kInf);
-  EXPECT_EQ(CompareIntermediate("x", zeros, zeros, 1, 1, 1).relative_rms, 0);
-  EXPECT_EQ(CompareIntermediate("x", zeros, ones, 1, 1, 1).relative_rms, kInf);
+  const auto relative = [](const std::vector<float>& reference, const std::vector<float>& ours) {
+    TensorAccumulator accumulator("x", 1);
+    accumulator.Add(0, 1, reference, ours);
+    return accumulator.Result().relative_rms;
+  };
+  EXPECT_EQ(relative(ones, nan), kInf);
+  EXPECT_EQ(relative(zeros, zeros), 0);
+  EXPECT_EQ(relative(zeros, ones), kInf);
 }
 
 TEST(FirstDivergent, IsTheFirstInForwardOrder) {
