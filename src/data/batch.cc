@@ -101,7 +101,7 @@ Batch MakeBatch(std::vector<int64_t> rows, int64_t sequence_length, const BatchO
   Batch batch;
   batch.rows = std::move(rows);
   batch.tokens = HostTensor(TensorType{DType::kI32, shape});
-  batch.targets = HostTensor(TensorType{DType::kI32, shape});
+  if (options.want_targets) batch.targets = HostTensor(TensorType{DType::kI32, shape});
   batch.loss_mask = HostTensor(TensorType{DType::kU8, shape});
   if (options.want_documents) {
     batch.segment_ids = HostTensor(TensorType{DType::kI32, shape});
@@ -122,9 +122,10 @@ Result<RowCounts> FillRow(const InstanceSource& source, const BatchOptions& opti
   else
     TRY(source.Read(id, fill));
 
-  const std::span<int32_t> targets = Row<int32_t>(batch.targets, row);
-  std::copy(fill.tokens.begin() + 1, fill.tokens.end(), targets.begin());
-  targets.back() = 0;
+  if (const std::span<int32_t> targets = Row<int32_t>(batch.targets, row); !targets.empty()) {
+    std::copy(fill.tokens.begin() + 1, fill.tokens.end(), targets.begin());
+    targets.back() = 0;
+  }
 
   RowCounts counts;
   counts.filtered =

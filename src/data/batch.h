@@ -52,6 +52,7 @@ struct BatchOptions {
   bool filter_ngrams = false;
   NgramFilter filter = {};
   LossDivisor divisor = LossDivisor::kOlmoCore;
+  bool want_targets = false;    // fill targets; a step program that shifts tokens itself needs none
   bool want_documents = false;  // fill segment_ids and positions
   int32_t pad_token = 0;        // of rows without an instance
 };
@@ -59,9 +60,9 @@ struct BatchOptions {
 // The rows of one host, R of the B rows of the global batch. Buffers are 64-byte aligned and used
 // again.
 //   tokens       i32 [R, T]
-//   targets      i32 [R, T]: the next token of the row, 0 in the last column
-//   loss_mask    u8 [R, T]: 1 where `targets` counts. OLMo-core masks tokens, then shifts: target t
-//   counts
+//   targets      i32 [R, T], empty unless wanted: the next token of the row, 0 in the last column
+//   loss_mask    u8 [R, T]: 1 where the next token counts. OLMo-core masks tokens, then shifts:
+//   target t counts
 //                if token t+1 may be one; the last column never does; nor any of a filtered
 //                instance
 //   segment_ids, positions   i32 [R, T], empty unless wanted. A row of padding is all

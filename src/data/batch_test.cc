@@ -74,7 +74,7 @@ Batch OneRow(const FakeSource& source, const BatchOptions& options, int64_t id, 
 TEST(FillRow, TargetsAreTheNextTokens) {
   const FakeSource source({.num_instances = 3, .sequence_length = 4});
   RowCounts counts;
-  const Batch batch = OneRow(source, {.want_documents = true}, 2, counts);
+  const Batch batch = OneRow(source, {.want_targets = true, .want_documents = true}, 2, counts);
   EXPECT_THAT(batch.tokens.values<int32_t>(), ElementsAre(8, 9, 10, 11));
   EXPECT_THAT(batch.targets.values<int32_t>(), ElementsAre(9, 10, 11, 0));
   EXPECT_THAT(batch.loss_mask.values<uint8_t>(), ElementsAre(1, 1, 1, 0));

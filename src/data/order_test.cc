@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/hash.h"
 #include "data/testing/testdata.h"
 
 namespace ulmus::data {
@@ -243,6 +244,24 @@ TEST(GlobalOrder, ReadsLargePermutationsFromFiles) {
   ASSERT_TRUE((*filed)->Prepare().ok());
   EXPECT_TRUE(*PathExists(dir.path() / "numpy-pcg64-n1000-seed34522.perm"));
   EXPECT_EQ(Steps(**filed, 95, 105), Steps(*MakeOrder(config), 95, 105));
+}
+
+// The 600 batches of a run made with OLMo-core's rules: SHA-256 of the ids of each as little-endian
+// uint32, and SHA-256 of all those digests in hexadecimal.
+TEST(GlobalOrder, GivesTheBatchesOfTheReferenceRun) {
+  const auto order = MakeOrder({.seed = 34521, .num_instances = 10138, .batch_size = 16});
+  EXPECT_EQ(order->num_steps(), 633);
+  Sha256 all;
+  for (int64_t step = 0; step < 600; ++step) {
+    const Ids ids = *order->InstancesOfStep(step);
+    const std::vector<uint32_t> words(ids.begin(), ids.end());
+    const std::string digest = Sha256Hex(std::as_bytes(std::span(words)));
+    if (step == 0) {
+      EXPECT_EQ(digest, "89bf2b113f78a4730a37cd2f3ee3c51942f1a7b21680302228691908dd09d9b3");
+    }
+    all.Update(digest);
+  }
+  EXPECT_EQ(all.hex(), "0f249b52bc15fe7794d56c3015ce027079a98a7fcbc3c84b9e249221888d936b");
 }
 
 TEST(OrderNames, AreParsedAndListed) {
