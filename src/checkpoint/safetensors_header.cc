@@ -76,7 +76,8 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
     if (value > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()))
       return Refuse("holds the number {}, beyond 2^63 - 1", value);
     if (state_ == State::kShape) {
-      if (shape_.size() == kMaxSafetensorsRank) return Refuse("has more than {} axes", kMaxSafetensorsRank);
+      if (shape_.size() == kMaxSafetensorsRank)
+        return Refuse("has more than {} axes", kMaxSafetensorsRank);
       shape_.push_back(static_cast<int64_t>(value));
       return true;
     }
