@@ -43,7 +43,12 @@ void StopOnSignals() {
   struct sigaction action = {};
   action.sa_handler = [](int signal) { g_stop_signal = signal; };
   action.sa_flags = static_cast<int>(SA_RESETHAND);
-  for (int signal : {SIGINT, SIGTERM, SIGHUP}) sigaction(signal, &action, nullptr);
+  for (int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction before = {};
+    sigaction(signal, nullptr, &before);
+    // nohup and background jobs of a shell ignore some on purpose.
+    if (before.sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);
+  }
   std::signal(SIGXFSZ, SIG_IGN);  // a limit on file sizes is an error of write(), as a full disk is
 }
 

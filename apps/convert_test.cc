@@ -289,8 +289,9 @@ TEST_F(Convert, MissingExtraAndReshapedTensorsAreOneTable) {
                 AllOf(HasSubstr("5 tensors do not fit"), HasSubstr("found [16], expected [32]"),
                       HasSubstr("found [32], expected [16]"), HasSubstr("found i32"),
                       HasSubstr("input_layernorm")));
-    const json report =
-        json::parse(output.text.substr(0, output.text.rfind("}\n") + 2), nullptr, false);
+    const size_t begin = output.text.find("{\n");  // beside the table of standard error
+    const json report = json::parse(output.text.substr(begin, output.text.rfind("\n}") + 2 - begin),
+                                    nullptr, false);
     ASSERT_TRUE(report.is_object()) << output.text;
     std::vector<std::string> kinds;
     for (const json& m : report["mismatches"]) kinds.push_back(m["kind"]);

@@ -114,8 +114,14 @@ Status HfDirectory::Load(const Path& folder) {
   }
   side_files_ = TRY(FindSideFiles(folder));
 
+  int64_t header_bytes = 0;
   for (size_t i = 0; i < paths.size(); ++i) {
     files_.push_back(TRY(SafetensorsFile::Open(paths[i])));
+    header_bytes += static_cast<int64_t>(files_[i].header_text().size());
+    if (header_bytes > kMaxHeaderBytes) {
+      return DataLossError("{}: headers of more than {} bytes together; no model has that many",
+                           folder, kMaxHeaderBytes);
+    }
     layout_.files.push_back({names[i], files_[i].header_text(), files_[i].header()});
   }
   if (index) {

@@ -191,8 +191,7 @@ std::vector<std::string> WeightIndex::Files() const {
   std::vector<std::string> files;
   for (const WeightMapEntry& entry : weight_map) files.push_back(entry.file);
   std::ranges::sort(files);
-  const auto [end, last] = std::ranges::unique(files);
-  files.erase(end, last);
+  files.erase(std::unique(files.begin(), files.end()), files.end());
   return files;
 }
 
