@@ -1,5 +1,5 @@
-// Documents of an input file, one after the other: `.jsonl` one object a line, `.parquet` one row,
-// anything else one text (or one line) a document; `.gz` and `.zst` are unpacked on the way.
+// Documents of an input file, one after the other: `.jsonl` one object a line, anything else one
+// text (or one line) a document; `.gz` and `.zst` are unpacked on the way.
 #pragma once
 
 #include <cstdint>
@@ -13,19 +13,19 @@
 namespace ulmus::data {
 
 struct RecordOptions {
-  std::string field = "text";  // of a JSON object, or column of a Parquet file
+  std::string field = "text";  // of a JSON object
   bool lines = false;          // text files: each line is a document
   int64_t max_document_bytes = int64_t{256} << 20;
 };
 
 struct Record {
   std::string data;
-  int64_t number = 0;  // of the line or row, from 1
+  int64_t number = 0;  // of the line, from 1
   bool is_json = false;
   bool too_long = false;  // data was dropped
 };
 
-// Where reading goes on: after `records` lines or rows, `bytes` into the unpacked text.
+// Where reading goes on: after `records` lines, `bytes` into the unpacked text.
 struct RecordPosition {
   int64_t records = 0;
   int64_t bytes = 0;
@@ -49,7 +49,7 @@ Result<std::unique_ptr<RecordReader>> OpenRecords(const Path& path, const Record
 // kInvalidArgument: it has no such field; the nearest name is suggested.
 Result<std::string> TextOfJson(std::string_view json, const std::string& field);
 
-// Rows of a Parquet file's column.
+// kUnimplemented: `.parquet` is not read.
 Result<std::unique_ptr<RecordReader>> OpenParquet(const Path& path, const RecordOptions& options,
                                                   const RecordPosition& from);
 
