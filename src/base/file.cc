@@ -166,6 +166,21 @@ Result<std::string> ReadFile(const Path& path, int64_t limit_bytes) {
   return text;
 }
 
+Result<int64_t> ReadAt(int fd, const Path& path, int64_t offset, std::span<std::byte> out,
+                       std::string_view action) {
+  int64_t done = 0;
+  while (!out.empty()) {
+    const ssize_t count =
+        pread(fd, out.data(), std::min(out.size(), kMaxTransferBytes), offset + done);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return ErrnoError(errno, path, action);
+    if (count == 0) break;
+    out = out.subspan(static_cast<size_t>(count));
+    done += count;
+  }
+  return done;
+}
+
 Result<MappedFile> MappedFile::Open(const Path& path) {
   // Not blocking: opening a pipe would wait for its other end.
   const FileDescriptor fd = TRY(OpenDescriptor(path, O_RDONLY | O_NONBLOCK, "open"));
@@ -321,6 +336,16 @@ Result<int64_t> FreeDiskBytes(const Path& path) {
   struct statvfs info{};
   if (statvfs(path.c_str(), &info) != 0) return ErrnoError(errno, path, "ask for free space");
   return static_cast<int64_t>(info.f_bavail * info.f_frsize);
+}
+
+Path UserCacheDirectory() {
+  const auto variable = [](const char* name) {
+    const char* value = std::getenv(name);
+    return Path(value == nullptr ? "" : value);
+  };
+  if (const Path cache = variable("XDG_CACHE_HOME"); !cache.empty()) return cache / "ulmus";
+  if (const Path home = variable("HOME"); !home.empty()) return home / ".cache" / "ulmus";
+  return {};
 }
 
 namespace {

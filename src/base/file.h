@@ -61,6 +61,11 @@ inline constexpr int64_t kDefaultReadLimitBytes = int64_t{64} << 20;
 // mistake.
 Result<std::string> ReadFile(const Path& path, int64_t limit_bytes = kDefaultReadLimitBytes);
 
+// Bytes of an open file from `offset` on, for modules that hold descriptors of their own. Returns
+// how many: fewer than asked for only where the file ends. `path` and `action` are for the message.
+Result<int64_t> ReadAt(int fd, const Path& path, int64_t offset, std::span<std::byte> out,
+                       std::string_view action = "read");
+
 // A file's bytes mapped read-only. The file must not be truncated while mapped (SIGBUS); ours are
 // only ever replaced.
 class MappedFile {
@@ -130,6 +135,10 @@ Status RemoveTree(const Path& path);
 Status SyncDirectory(const Path& path);
 // Bytes that this user may still write to the file system that holds `path`.
 Result<int64_t> FreeDiskBytes(const Path& path);
+
+// Where a user's programs keep what can be made again: $XDG_CACHE_HOME/ulmus, else ~/.cache/ulmus;
+// empty if neither variable is set.
+Path UserCacheDirectory();
 
 // An exclusive lock on a file among processes, held until the object dies or the process does,
 // however it dies. The file holds "pid host" of the owner for messages; it is not removed, as

@@ -1,5 +1,6 @@
 #include "base/file.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -8,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <thread>
@@ -129,6 +131,33 @@ TEST(MappedFile, ShowsTheBytesAndMayBeEmpty) {
   EXPECT_EQ(MappedFile::Open(dir.path()).status().code(), StatusCode::kFailedPrecondition);
   ASSERT_EQ(mkfifo((dir.path() / "pipe").c_str(), 0600), 0);
   EXPECT_EQ(MappedFile::Open(dir.path() / "pipe").status().code(), StatusCode::kFailedPrecondition);
+}
+
+TEST(ReadAt, IsShortOnlyWhereTheFileEnds) {
+  const TempDir dir;
+  ASSERT_EQ(WriteFileAtomic(dir.path() / "a", "abcdef"), Status());
+  const FileDescriptor fd(open((dir.path() / "a").c_str(), O_RDONLY | O_CLOEXEC));
+  std::array<std::byte, 4> out{};
+  EXPECT_EQ(*ReadAt(fd.get(), "a", 1, out), 4);
+  EXPECT_EQ(out[0], std::byte{'b'});
+  EXPECT_EQ(*ReadAt(fd.get(), "a", 4, out), 2);
+  EXPECT_EQ(out[1], std::byte{'f'});
+  EXPECT_EQ(*ReadAt(fd.get(), "a", 9, out), 0);
+  EXPECT_THAT(ReadAt(-1, "a", 0, out, "look into").status().message(),
+              HasSubstr("a: cannot look into"));
+}
+
+TEST(UserCacheDirectory, FollowsXdgThenHome) {
+  const char* home = std::getenv("HOME");
+  const std::string saved = home == nullptr ? "" : home;
+  setenv("XDG_CACHE_HOME", "/x", 1);
+  EXPECT_EQ(UserCacheDirectory(), "/x/ulmus");
+  unsetenv("XDG_CACHE_HOME");
+  setenv("HOME", "/h", 1);
+  EXPECT_EQ(UserCacheDirectory(), "/h/.cache/ulmus");
+  unsetenv("HOME");
+  EXPECT_EQ(UserCacheDirectory(), "");
+  if (home != nullptr) setenv("HOME", saved.c_str(), 1);
 }
 
 TEST(MappedFile, OutlivesReplacementOfTheFile) {

@@ -113,17 +113,12 @@ Result<RandomAccessFile> RandomAccessFile::Open(const Path& path) {
 
 Status RandomAccessFile::ReadAt(int64_t offset, std::span<std::byte> out) const {
   CHECK(offset >= 0, "{}: read at {}", path_, offset);
-  while (!out.empty()) {
-    const ssize_t count = pread(fd_.get(), out.data(), out.size(), static_cast<off_t>(offset));
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return ErrnoError(errno, path_, "read");
-    if (count == 0) {
-      return DataLossError(
-          "{}: ends at byte {}, {} bytes early; it was cut while in use, copy it again", path_,
-          offset, out.size());
-    }
-    out = out.subspan(static_cast<size_t>(count));
-    offset += count;
+  const int64_t count = TRY(ulmus::ReadAt(fd_.get(), path_, offset, out));
+  const auto wanted = static_cast<int64_t>(out.size());
+  if (count < wanted) {
+    return DataLossError(
+        "{}: ends at byte {}, {} bytes early; it was cut while in use, copy it again", path_,
+        offset + count, wanted - count);
   }
   return Status();
 }

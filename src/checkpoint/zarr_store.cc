@@ -27,17 +27,11 @@ class LocalObjectReader : public ObjectReader {
   int64_t size_bytes() const override { return size_bytes_; }
 
   Status Read(int64_t offset, std::span<std::byte> out) const override {
-    while (!out.empty()) {
-      const ssize_t count =
-          pread(fd_.get(), out.data(), std::min(out.size(), kMaxTransferBytes), offset);
-      if (count < 0 && errno == EINTR) continue;
-      if (count < 0) return ErrnoError(errno, path_, "read");
-      if (count == 0)
-        return DataLossError("{}: ends at byte {} of {}; the file was cut short", path_, offset,
-                             offset + static_cast<int64_t>(out.size()));
-      out = out.subspan(static_cast<size_t>(count));
-      offset += count;
-    }
+    const int64_t count = TRY(ReadAt(fd_.get(), path_, offset, out));
+    const auto wanted = static_cast<int64_t>(out.size());
+    if (count < wanted)
+      return DataLossError("{}: ends at byte {} of {}; the file was cut short", path_,
+                           offset + count, offset + wanted);
     return Status();
   }
 

@@ -41,15 +41,10 @@ class ScratchFile {
   }
 
   Status Read(int64_t offset, std::span<std::byte> bytes) const {
-    while (!bytes.empty()) {
-      const ssize_t count = pread(fd_.get(), bytes.data(), bytes.size(), offset);
-      if (count < 0 && errno == EINTR) continue;
-      if (count < 0) return ErrnoError(errno, path_, "read scratch of the permutation");
-      if (count == 0)
-        return DataLossError("{}: scratch of the permutation ends at {}", path_, offset);
-      offset += count;
-      bytes = bytes.subspan(static_cast<size_t>(count));
-    }
+    const int64_t count =
+        TRY(ReadAt(fd_.get(), path_, offset, bytes, "read scratch of the permutation"));
+    if (count < static_cast<int64_t>(bytes.size()))
+      return DataLossError("{}: scratch of the permutation ends at {}", path_, offset + count);
     return {};
   }
 

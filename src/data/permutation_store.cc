@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <string>
 #include <thread>
 
 #include "base/check.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "data/permutation.h"
 #include "data/permutation_build.h"
@@ -43,10 +43,8 @@ Status RemoveLeftovers(const Path& path) {
 }  // namespace
 
 Path DefaultPermutationDir() {
-  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache != '\0')
-    return Path(cache) / "ulmus" / "permutations";
-  const char* home = std::getenv("HOME");
-  return Path(home != nullptr && *home != '\0' ? home : ".") / ".cache" / "ulmus" / "permutations";
+  const Path cache = UserCacheDirectory();
+  return (cache.empty() ? Path(".") / ".cache" / "ulmus" : cache) / "permutations";
 }
 
 std::string PermutationFileName(const PermutationId& id) {

@@ -22,19 +22,13 @@ namespace {
 // Elements converted at a time: a constant trip count, so that the compiler uses vectors.
 constexpr size_t kBlock = 1024;
 
-Status ReadAt(int fd, const Path& path, int64_t offset, std::span<std::byte> bytes) {
-  while (!bytes.empty()) {
-    const ssize_t count = pread(fd, bytes.data(), bytes.size(), offset);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return ErrnoError(errno, path, "read");
-    if (count == 0)
-      return DataLossError(
-          "{}: ends at byte {}, though it was longer when it was opened: it was cut "
-          "while in use; restore it and start again",
-          path, offset);
-    bytes = bytes.subspan(static_cast<size_t>(count));
-    offset += count;
-  }
+Status ReadAll(int fd, const Path& path, int64_t offset, std::span<std::byte> bytes) {
+  const int64_t count = TRY(ReadAt(fd, path, offset, bytes));
+  if (count < static_cast<int64_t>(bytes.size()))
+    return DataLossError(
+        "{}: ends at byte {}, though it was longer when it was opened: it was cut "
+        "while in use; restore it and start again",
+        path, offset + count);
   return Status();
 }
 
@@ -147,7 +141,7 @@ Result<std::unique_ptr<TokenFile>> TokenFile::Open(const Path& path,
   const auto start = std::span(buffer).first(
       static_cast<size_t>(std::min<int64_t>(info.st_size, kMaxNpyHeaderBytes)));
   const auto magic = start.first(std::min(start.size(), kNpyMagic.size()));
-  TRY(ReadAt(fd.get(), path, 0, magic));
+  TRY(ReadAll(fd.get(), path, 0, magic));
   if (!IsNpy(magic)) {
     const int64_t width = SizeBytes(options.dtype);
     if (info.st_size % width != 0) {
@@ -159,7 +153,7 @@ Result<std::unique_ptr<TokenFile>> TokenFile::Open(const Path& path,
     file->num_tokens_ = info.st_size / width;
     return file;
   }
-  TRY(ReadAt(fd.get(), path, 0, start));
+  TRY(ReadAll(fd.get(), path, 0, start));
   const Result<NpyHeader> header = ParseNpyHeader(start);
   if (!header.ok()) return header.status().WithContext(path.string());
   const int64_t width = SizeBytes(header->dtype);
@@ -207,7 +201,7 @@ Status TokenFile::ReadUnmapped(int64_t offset, std::span<std::byte> bytes) const
     if (!fd_.valid()) fd_ = TRY(Reopen());
     fd = fd_.get();
   }
-  return ReadAt(fd, path_, offset, bytes);
+  return ReadAll(fd, path_, offset, bytes);
 }
 
 Status TokenFile::ReadBytes(int64_t offset, std::span<std::byte> bytes) const {

@@ -16,6 +16,7 @@
 #include <fstream>
 #include <vector>
 
+#include "base/file.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "pjrt/cache_entry.h"
@@ -129,19 +130,11 @@ Result<std::string> HashFile(const std::string& path) {
   }
 }
 
-std::string Env(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
-
 }  // namespace
 
 std::string DefaultCacheDirectory() {
-  if (const std::string xdg = Env("XDG_CACHE_HOME"); !xdg.empty())
-    return xdg + "/ulmus/executables";
-  if (const std::string home = Env("HOME"); !home.empty())
-    return home + "/.cache/ulmus/executables";
-  return "";
+  const Path cache = UserCacheDirectory();
+  return cache.empty() ? "" : (cache / "executables").string();
 }
 
 std::string CacheKey(const CacheKeyParts& parts) {
