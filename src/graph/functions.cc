@@ -62,4 +62,13 @@ Value ArgMax(Value x, Loc loc) {
   return ReduceMin(Select(Compare(Cmp::kEq, x, top, loc), places, beyond, loc), {-1}, loc);
 }
 
+Value PlaceAlong(Graph& graph, const std::vector<std::string>& axes, Loc loc) {
+  Value place = Splat(graph, 0, {DType::kI32, {}}, loc);
+  for (const std::string& axis : axes) {
+    const Value size = SplatLike(place, static_cast<double>(graph.mesh().AxisSize(axis)), loc);
+    place = Add(Mul(place, size, loc), Convert(AxisIndex(graph, axis, loc), DType::kI32, loc), loc);
+  }
+  return place;
+}
+
 }  // namespace ulmus::graph

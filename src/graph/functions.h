@@ -23,5 +23,8 @@ Value LogSumExp(Value x, Loc loc = Loc::current());
 Value TakeAlongLast(Value x, Value ids, Loc loc = Loc::current());
 // Index (i32) of the largest element along the last axis; the first one if several are equal.
 Value ArgMax(Value x, Loc loc = Loc::current());
+// This device's row-major index along `axes` (the first is major), i32 scalar. 0 without axes;
+// otherwise inside Manual only.
+Value PlaceAlong(Graph& graph, const std::vector<std::string>& axes, Loc loc = Loc::current());
 
 }  // namespace ulmus::graph

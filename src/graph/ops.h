@@ -221,6 +221,10 @@ Value CollectivePermute(Value x, std::string axis, int64_t shift, Loc loc = Loc:
 Value AllToAll(Value x, std::string axis, int64_t split_dim, int64_t concat_dim,
                Loc loc = Loc::current());
 Value AxisIndex(Graph& graph, std::string axis, Loc loc = Loc::current());  // u32 scalar
+// Mesh axes along which the code being built is written per device; empty outside Manual.
+std::vector<std::string> ManualAxes(const Graph& graph);
+// True if the code being built is for one device: nothing is left to partition.
+bool OnOneDevice(const Graph& graph);
 
 // ---- kernels ----
 using KernelAttr = std::variant<int64_t, float, std::string>;

@@ -182,6 +182,7 @@ class Graph {
   Region& root() { return *root_; }
   const Region& root() const { return *root_; }
   Region& current() { return *current_; }
+  const Region& current() const { return *current_; }
   // Appends a node to the current region. Operands from enclosing regions are captured.
   Node& AddNode(const OpDef& op, Values operands, std::vector<TensorType> results,
                 std::shared_ptr<const Attrs> attrs, const Loc& loc,

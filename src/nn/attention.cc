@@ -314,21 +314,6 @@ const Kernels& KernelsFor(bool own_block) {
 
 // ---- the place on a mesh ----
 
-// Mesh axes along which the code being built is written per device; empty outside Manual.
-std::vector<std::string> ManualAxes(Graph& graph) {
-  std::vector<std::string> axes;
-  for (const Region* region = &graph.current(); region != nullptr; region = region->parent)
-    axes.insert(axes.end(), region->manual_axes.begin(), region->manual_axes.end());
-  return axes;
-}
-
-bool OnOneDevice(Graph& graph) {
-  const std::vector<std::string> manual = ManualAxes(graph);
-  return std::ranges::all_of(graph.mesh().axes(), [&](const MeshAxis& axis) {
-    return axis.size == 1 || std::ranges::count(manual, axis.name) > 0;
-  });
-}
-
 // How the tensors of one call lie on the mesh.
 struct Layout {
   Sharding rows;  // of q, k, v, out: [B,T,heads,H]
@@ -401,11 +386,7 @@ Value SumForOwnKeys(Value ct, const Layout& layout) {
 Values Positions(Value q, const Layout& layout) {
   Graph& graph = q.graph();
   const auto own = static_cast<double>(q.dim(1));
-  Value place = Int(graph, 0);  // along the sequence's axes
-  for (const std::string& axis : layout.sequence()) {
-    place = place * static_cast<double>(graph.mesh().AxisSize(axis)) +
-            Convert(AxisIndex(graph, axis), DType::kI32);
-  }
+  const Value place = PlaceAlong(graph, layout.sequence());
   if (layout.neighbours < 0) return {place * own, Int(graph, 0)};
   const Value neighbours = Int(graph, layout.neighbours);
   return {neighbours * own, Max(neighbours - place, Int(graph, 0)) * own};

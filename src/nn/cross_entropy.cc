@@ -185,21 +185,6 @@ const Kernels& KernelsFor(bool own_block) {
 
 // ---- the place on a mesh ----
 
-// Mesh axes along which the code being built is written per device; empty outside Manual.
-std::vector<std::string> ManualAxes(Graph& graph) {
-  std::vector<std::string> axes;
-  for (const Region* region = &graph.current(); region != nullptr; region = region->parent)
-    axes.insert(axes.end(), region->manual_axes.begin(), region->manual_axes.end());
-  return axes;
-}
-
-bool OnOneDevice(Graph& graph) {
-  const std::vector<std::string> manual = ManualAxes(graph);
-  return std::ranges::all_of(graph.mesh().axes(), [&](const MeshAxis& axis) {
-    return axis.size == 1 || std::ranges::count(manual, axis.name) > 0;
-  });
-}
-
 using Axes = std::vector<std::string>;
 
 // How the tensors of one call lie on the mesh, and the call's numbers.
@@ -249,11 +234,6 @@ Values OnBlocks(const Layout& layout, Values inputs, std::vector<Sharding> in,
   return Manual(std::move(inputs), {std::move(in), std::move(out), layout.axes()}, body, loc);
 }
 
-Value IsToken(Value labels, int64_t vocab_size) {
-  return And(Compare(Cmp::kGe, labels, ZerosLike(labels)),
-             Compare(Cmp::kLt, labels, SplatLike(labels, static_cast<double>(vocab_size))));
-}
-
 // What a device computes with: its rows of the head in x's dtype, labels counted from its first
 // row, and how many of its rows count.
 struct OwnRows {
@@ -263,11 +243,7 @@ OwnRows OwnRowsOf(const Layout& layout, Value x, Value head, Value labels) {
   Graph& graph = x.graph();
   head = Convert(head, x.dtype());
   if (!layout.width().empty()) head = AllGather(head, layout.width(), 1);
-  Value place = Int(graph, 0);
-  for (const std::string& axis : layout.rows()) {
-    place = place * static_cast<double>(graph.mesh().AxisSize(axis)) +
-            Convert(AxisIndex(graph, axis), DType::kI32);
-  }
+  const Value place = PlaceAlong(graph, layout.rows());
   const Value first = place * static_cast<double>(head.dim(0));
   const Value own =
       Select(IsToken(labels, layout.vocab_size), labels - BroadcastInDim(first, labels.shape(), {}),
@@ -347,6 +323,11 @@ void CheckShapes(Value x, Value head, Value labels, const CrossEntropyOptions& o
 }
 
 }  // namespace
+
+Value IsToken(Value labels, int64_t vocab_size) {
+  return And(Compare(Cmp::kGe, labels, ZerosLike(labels)),
+             Compare(Cmp::kLt, labels, SplatLike(labels, static_cast<double>(vocab_size))));
+}
 
 Status ValidateCrossEntropySharding(const Mesh& mesh, const Shape& x, const Shape& head,
                                     const Sharding& x_sharding, const Sharding& head_sharding) {

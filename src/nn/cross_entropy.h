@@ -43,6 +43,9 @@ struct CrossEntropyResult {
 CrossEntropyResult CrossEntropy(graph::Value x, graph::Value head, graph::Value labels,
                                 CrossEntropyOptions options = {}, Loc loc = Loc::current());
 
+// Which labels are tokens, [0, vocab_size): bool of the labels' shape. The others have no loss.
+graph::Value IsToken(graph::Value labels, int64_t vocab_size);
+
 // kInvalidArgument, with the equation that does not hold, if tensors of these shapes cannot lie on
 // the mesh as `x_sharding` and `head_sharding` say. CrossEntropy itself aborts with the same words.
 Status ValidateCrossEntropySharding(const Mesh& mesh, const Shape& x, const Shape& head,

@@ -87,23 +87,6 @@ Value RoundedTwice(Value x, Value scale, float eps) {
   return Convert(n, x.dtype()) * Convert(BroadcastTo(scale, x.shape()), x.dtype());
 }
 
-// Mesh axes along which the code being built is written per device; empty outside Manual.
-std::vector<std::string> ManualAxes(Graph& graph) {
-  std::vector<std::string> axes;
-  for (const Region* region = &graph.current(); region != nullptr; region = region->parent) {
-    axes.insert(axes.end(), region->manual_axes.begin(), region->manual_axes.end());
-  }
-  return axes;
-}
-
-// True if the code being built is for one device: a kernel may stand here as it is.
-bool OnOneDevice(Graph& graph) {
-  const std::vector<std::string> manual = ManualAxes(graph);
-  return std::ranges::all_of(graph.mesh().axes(), [&](const MeshAxis& axis) {
-    return axis.size == 1 || std::ranges::count(manual, axis.name) > 0;
-  });
-}
-
 // On each device's own rows. The gradient of scale, which every device has whole, is summed over
 // the devices by Manual.
 Value OnOwnRows(Value x, Value scale, const KernelAttrs& attrs, const Sharding& sharding,

@@ -44,6 +44,20 @@ std::string GroupsText(const std::vector<std::vector<int64_t>>& groups) {
                      groups[0].size());
 }
 
+std::vector<std::string> ManualAxes(const Graph& graph) {
+  std::vector<std::string> axes;
+  for (const Region* region = &graph.current(); region != nullptr; region = region->parent)
+    axes.insert(axes.end(), region->manual_axes.begin(), region->manual_axes.end());
+  return axes;
+}
+
+bool OnOneDevice(const Graph& graph) {
+  const std::vector<std::string> manual = ManualAxes(graph);
+  return std::ranges::all_of(graph.mesh().axes(), [&](const MeshAxis& axis) {
+    return axis.size == 1 || std::ranges::count(manual, axis.name) > 0;
+  });
+}
+
 void CheckManual(const char* op, Graph& graph, const std::vector<std::string>& axes,
                  const Loc& loc) {
   const Region* region = &graph.current();

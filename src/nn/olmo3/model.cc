@@ -363,10 +363,7 @@ LossSums ComputeLossSums(const Config& config, const Weights& weights, Value hid
   }
   const Value x = options.logits_in_f32 ? Convert(hidden, DType::kF32) : hidden;
   const CrossEntropyResult result = CrossEntropy(x, weights.head, labels, ce);
-  const Value is_token = And(
-      Compare(graph::Cmp::kGe, labels, ZerosLike(labels)),
-      Compare(graph::Cmp::kLt, labels, SplatLike(labels, static_cast<double>(config.vocab_size))));
-  const Value counts = Convert(is_token, DType::kF32);
+  const Value counts = Convert(IsToken(labels, config.vocab_size), DType::kF32);
   return {.nll = ReduceSum(result.nll * counts, {0, 1}),
           .z = ReduceSum(Square(result.logsumexp) * counts, {0, 1}),
           .count = ReduceSum(counts, {0, 1})};
