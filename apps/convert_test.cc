@@ -2,18 +2,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
 #include <chrono>
-#include <cstdio>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
 
+#include "apps/testing/run_program.h"
 #include "base/file.h"
 #include "checkpoint/hf_directory.h"
 #include "checkpoint/testing/memory_source.h"
@@ -30,23 +28,8 @@ using testing::Not;
 
 constexpr int64_t kV = 40, kD = 32, kF = 48, kQ = 32, kKV = 16;
 
-struct Output {
-  std::string text;
-  int exit_code = -1;
-};
-
 Output RunConvert(const std::string& arguments, const std::string& prefix = "") {
-  Output output;
-  const std::string command =
-      "sh -c '" + prefix + std::string(ULMUS_PROGRAM) + " convert " + arguments + "' 2>&1";
-  FILE* pipe = popen(command.c_str(), "r");
-  if (pipe == nullptr) return output;
-  std::array<char, 4096> block{};
-  for (size_t n; (n = fread(block.data(), 1, block.size(), pipe)) > 0;)
-    output.text.append(block.data(), n);
-  const int status = pclose(pipe);
-  if (WIFEXITED(status)) output.exit_code = WEXITSTATUS(status);
-  return output;
+  return RunShell("sh -c '" + prefix + ULMUS_PROGRAM + " convert " + arguments + "'");
 }
 
 std::string ConfigJson(bool tied) {

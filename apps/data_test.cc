@@ -1,15 +1,13 @@
 // `ulmus data` from outside.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
-#include <array>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "apps/testing/run_program.h"
 #include "base/file.h"
 
 namespace ulmus::apps {
@@ -18,23 +16,8 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 
-struct Output {
-  std::string text;
-  int exit_code = -1;
-};
-
 Output RunData(const std::string& arguments) {
-  Output output;
-  FILE* pipe = popen(
-      (std::string("ULMUS_LOG=error ") + ULMUS_PROGRAM + " data " + arguments + " 2>&1").c_str(),
-      "r");
-  if (pipe == nullptr) return output;
-  std::array<char, 4096> block{};
-  for (size_t n; (n = fread(block.data(), 1, block.size(), pipe)) > 0;)
-    output.text.append(block.data(), n);
-  const int status = pclose(pipe);
-  if (WIFEXITED(status)) output.exit_code = WEXITSTATUS(status);
-  return output;
+  return RunShell(std::string("ULMUS_LOG=error ") + ULMUS_PROGRAM + " data " + arguments);
 }
 
 constexpr uint32_t kEos = 100257;

@@ -1,15 +1,13 @@
 // `ulmus devices` from outside.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
-#include <array>
 #include <chrono>
-#include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "apps/testing/run_program.h"
 #include "pjrt/testing.h"
 
 namespace ulmus::apps {
@@ -18,23 +16,6 @@ namespace {
 using nlohmann::json;
 using testing::AllOf;
 using testing::HasSubstr;
-
-struct Output {
-  std::string text;
-  int exit_code = -1;
-};
-
-Output RunUlmus(const std::string& arguments) {
-  Output output;
-  FILE* pipe = popen((std::string(ULMUS_PROGRAM) + " " + arguments + " 2>&1").c_str(), "r");
-  if (pipe == nullptr) return output;
-  std::array<char, 4096> block{};
-  for (size_t n; (n = fread(block.data(), 1, block.size(), pipe)) > 0;)
-    output.text.append(block.data(), n);
-  const int status = pclose(pipe);
-  if (WIFEXITED(status)) output.exit_code = WEXITSTATUS(status);
-  return output;
-}
 
 json PluginNamed(const json& report, const std::string& path) {
   for (const json& plugin : report["plugins"]) {

@@ -11,10 +11,6 @@
 #include "pjrt/run.h"
 #include "pjrt/testing.h"
 
-namespace ulmus::pjrt {
-void PrintTo(const PluginCandidate& plugin, std::ostream* os) { *os << plugin.name; }
-}  // namespace ulmus::pjrt
-
 namespace ulmus::kernels {
 namespace {
 

@@ -6,15 +6,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <ostream>
 
 #include "nn/testing/attention_program.h"
+#include "nn/testing/run_graph_testing.h"
 #include "pjrt/run.h"
 #include "pjrt/testing.h"
-
-namespace ulmus::pjrt {
-void PrintTo(const PluginCandidate& plugin, std::ostream* os);  // rms_norm_plugin_test.cc
-}  // namespace ulmus::pjrt
 
 namespace ulmus::nn {
 namespace {
@@ -28,13 +24,7 @@ constexpr const char* kResults[] = {"out", "dq", "dk", "dv"};
 
 std::vector<HostTensor> Results(const pjrt::PluginCandidate& plugin, const Graph& graph,
                                 const std::vector<RefTensor>& inputs) {
-  const Result<pjrt::Client*> client = pjrt::SharedClient(plugin, graph.mesh().num_devices());
-  CHECK(client.ok(), "{}", client.status().ToString());
-  std::vector<HostTensor> arguments;
-  for (const RefTensor& input : inputs) arguments.push_back(input.ToHost());
-  Result<std::vector<HostTensor>> results = pjrt::RunOnce(**client, graph.ToProgram(), arguments);
-  CHECK(results.ok(), "{}", results.status().ToString());
-  return std::move(*results);
+  return RunProgram(ClientFor(plugin, graph), graph.ToProgram(), inputs);
 }
 
 // Largest difference as a share of the tensor's largest magnitude. A query that reads one key has

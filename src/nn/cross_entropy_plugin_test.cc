@@ -6,15 +6,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <ostream>
 
 #include "nn/testing/cross_entropy_program.h"
+#include "nn/testing/run_graph_testing.h"
 #include "pjrt/run.h"
 #include "pjrt/testing.h"
-
-namespace ulmus::pjrt {
-void PrintTo(const PluginCandidate& plugin, std::ostream* os);  // rms_norm_plugin_test.cc
-}  // namespace ulmus::pjrt
 
 namespace ulmus::nn {
 namespace {
@@ -32,13 +28,7 @@ class CrossEntropyPlugin : public testing::TestWithParam<pjrt::PluginCandidate> 
   }
 
   static std::vector<HostTensor> Run(const Graph& graph, const std::vector<RefTensor>& inputs) {
-    const Result<pjrt::Client*> client = pjrt::SharedClient(GetParam(), graph.mesh().num_devices());
-    CHECK(client.ok(), "{}", client.status().ToString());
-    std::vector<HostTensor> arguments;
-    for (const RefTensor& input : inputs) arguments.push_back(input.ToHost());
-    Result<std::vector<HostTensor>> results = pjrt::RunOnce(**client, graph.ToProgram(), arguments);
-    CHECK(results.ok(), "{}", results.status().ToString());
-    return std::move(*results);
+    return RunProgram(ClientFor(GetParam(), graph), graph.ToProgram(), inputs);
   }
 
   static void ExpectEqualsTheTwin(HeadShape shape, DType x, DType head,
@@ -77,17 +67,13 @@ class CrossEntropyCompiled : public testing::Test {
   void SetUp() override {
     if (pjrt::InstalledCpuPlugins().empty()) GTEST_SKIP() << "no CPU plugin; run `make setup`";
   }
-  static pjrt::Client& ClientFor(const Graph& graph) {
+  static pjrt::Client& DefaultClientFor(const Graph& graph) {
     const Result<pjrt::Client*> client = pjrt::SharedDefaultClient(graph.mesh().num_devices());
     CHECK(client.ok(), "{}", client.status().ToString());
     return **client;
   }
   static std::vector<HostTensor> Results(const HeadProgram& program) {
-    std::vector<HostTensor> arguments;
-    for (const RefTensor& input : program.inputs) arguments.push_back(input.ToHost());
-    auto results = pjrt::RunOnce(ClientFor(program.graph), program.graph.ToProgram(), arguments);
-    CHECK(results.ok(), "{}", results.status().ToString());
-    return std::move(*results);
+    return RunProgram(DefaultClientFor(program.graph), program.graph.ToProgram(), program.inputs);
   }
 };
 
@@ -118,7 +104,7 @@ TEST_F(CrossEntropyCompiled, OnAMeshEqualsOneDevice) {
 // All logits in f32 would be 1.6 GB; the head and its gradient, in f32, are 51 MB together.
 TEST_F(CrossEntropyCompiled, MemoryIsThatOfOneBlockOfLogits) {
   const HeadProgram program({.B = 1, .T = 4096, .D = 64, .V = 100352}, DType::kF32, DType::kF32);
-  const auto executable = ClientFor(program.graph).Compile(program.graph.ToProgram());
+  const auto executable = DefaultClientFor(program.graph).Compile(program.graph.ToProgram());
   ASSERT_TRUE(executable.ok()) << executable.status().ToString();
   EXPECT_LE((*executable)->memory_stats().temp_bytes, 80'000'000);
 }

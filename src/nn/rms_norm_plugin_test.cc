@@ -11,12 +11,9 @@
 #include "kernels/table.h"
 #include "nn/rms_norm.h"
 #include "nn/testing/norm_program.h"
+#include "nn/testing/run_graph_testing.h"
 #include "pjrt/run.h"
 #include "pjrt/testing.h"
-
-namespace ulmus::pjrt {
-void PrintTo(const PluginCandidate& plugin, std::ostream* os) { *os << plugin.name; }
-}  // namespace ulmus::pjrt
 
 namespace ulmus::nn {
 namespace {
@@ -35,17 +32,12 @@ class RmsNormPlugin : public testing::TestWithParam<pjrt::PluginCandidate> {
 
   static std::vector<HostTensor> Run(const Graph& graph, const std::vector<RefTensor>& inputs,
                                      bool use_kernels) {
-    const Result<pjrt::Client*> client = pjrt::SharedClient(GetParam(), graph.mesh().num_devices());
-    CHECK(client.ok(), "{}", client.status().ToString());
-    const Status registered = pjrt::RegisterCustomCalls((*client)->plugin(), kernels::AllKernels());
+    pjrt::Client& client = ClientFor(GetParam(), graph);
+    const Status registered = pjrt::RegisterCustomCalls(client.plugin(), kernels::AllKernels());
     CHECK(registered.ok(), "{}", registered.ToString());
     const Program program = graph.ToProgram({.platform = "cpu", .use_kernels = use_kernels});
     EXPECT_EQ(program.custom_calls.empty(), !use_kernels);
-    std::vector<HostTensor> arguments;
-    for (const RefTensor& input : inputs) arguments.push_back(input.ToHost());
-    Result<std::vector<HostTensor>> results = pjrt::RunOnce(**client, program, arguments);
-    CHECK(results.ok(), "{}", results.status().ToString());
-    return std::move(*results);
+    return RunProgram(client, program, inputs);
   }
 };
 

@@ -4,6 +4,7 @@
 #include <cctype>
 #include <map>
 #include <mutex>
+#include <ostream>
 
 #include "pjrt/wheels.h"
 
@@ -30,6 +31,8 @@ Result<Client*> SharedClientOf(std::shared_ptr<Plugin> plugin, int64_t num_devic
 }
 
 }  // namespace
+
+void PrintTo(const PluginCandidate& plugin, std::ostream* os) { *os << plugin.name; }
 
 std::vector<PluginCandidate> KnownCpuPlugins() {
   const std::vector<PluginCandidate> found = FindPlugins();

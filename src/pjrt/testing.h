@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <iosfwd>
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,6 +25,9 @@ std::vector<PluginCandidate> KnownCpuPlugins();
 // tests:
 //   [](const auto& info) { return pjrt::TestName(info.param); }
 std::string TestName(const PluginCandidate& plugin);
+
+// For messages of parameterised tests, which find it by this name.
+void PrintTo(const PluginCandidate& plugin, std::ostream* os);
 
 // A client with `num_devices` virtual devices, made at the first call and kept until the process
 // ends. kNotFound if the plugin is not installed.
