@@ -191,7 +191,7 @@ Status CheckFixed(const Fields& fields) {
 Status CheckKnown(const Json& object) {
   for (const auto& [name, value] : object.items()) {
     const bool fixed = std::ranges::any_of(
-        FixedFields(), [&](const FixedField& field) { return field.name == name; });
+        FixedFields(), [&found = name](const FixedField& field) { return field.name == found; });
     if (fixed || IgnoredFields().contains(name) || ReadFields().contains(name)) continue;
     std::vector<std::string> known(ReadFields().begin(), ReadFields().end());
     for (const FixedField& field : FixedFields()) known.emplace_back(field.name);
