@@ -1,0 +1,134 @@
+// `ulmus generate` and `ulmus parity` from outside, with the tiny model of the golden file.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "infer/testing/tiny_checkpoint.h"
+#include "pjrt/testing.h"
+
+namespace ulmus::apps {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+struct Output {
+  std::string text;
+  int exit_code = -1;
+};
+
+// Standard output; with `errors`, standard error as well.
+Output RunUlmus(const std::string& arguments, bool errors = false) {
+  Output output;
+  const std::string command =
+      std::string(ULMUS_PROGRAM) + " " + arguments + (errors ? " 2>&1" : " 2>/dev/null");
+  FILE* pipe = popen(command.c_str(), "r");
+  if (pipe == nullptr) return output;
+  std::array<char, 4096> block{};
+  for (size_t n; (n = fread(block.data(), 1, block.size(), pipe)) > 0;)
+    output.text.append(block.data(), n);
+  const int status = pclose(pipe);
+  if (WIFEXITED(status)) output.exit_code = WEXITSTATUS(status);
+  return output;
+}
+
+class InferCommands : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (pjrt::InstalledCpuPlugins().empty())
+      GTEST_SKIP() << "no CPU plugin is installed; run `make setup`";
+    const auto config = nn::olmo3::LoadGolden().config;
+    infer::WriteTinyCheckpoint(model_, config, infer::TinyWeights(config));
+  }
+  TempDir temp_;
+  Path model_ = temp_.path() / "model";
+};
+
+TEST_F(InferCommands, ParityHoldsAgainstTheGoldenLogitsAndNotAgainstOthers) {
+  const Path file = temp_.path() / "logits.safetensors";
+  infer::WriteGoldenLogits(file, "default");
+  const Output good =
+      RunUlmus("parity " + model_.string() + " --against " + file.string() + " --json");
+  const json report = json::parse(good.text, nullptr, false);
+  ASSERT_TRUE(report.is_object()) << good.text;
+  EXPECT_EQ(good.exit_code, 0);
+  EXPECT_EQ(report["positions"], 12);
+  EXPECT_EQ(report["top1_agreement"], 1.0);
+  EXPECT_LT(report["kl_mean"], 1e-6);
+  EXPECT_LT(report["kl_max"], 1e-6);
+  EXPECT_LT(report["max_abs_diff"], 5e-5);  // what the golden file asks of float32
+  EXPECT_EQ(report["holds"], true);
+
+  infer::WriteGoldenLogits(file, "yarn_full_attention_only");
+  const Output bad =
+      RunUlmus("parity " + model_.string() + " --against " + file.string() + " --json");
+  EXPECT_EQ(bad.exit_code, 4);
+  EXPECT_EQ(json::parse(bad.text, nullptr, false)["holds"], false);
+}
+
+TEST_F(InferCommands, ParityOfTwoCheckpointsNamesTheFirstDivergentTensor) {
+  const auto config = nn::olmo3::LoadGolden().config;
+  auto weights = infer::TinyWeights(config);
+  HostTensor& up = weights.at("model.layers.1.mlp.up_proj.weight");
+  for (int64_t i = 0; i < up.num_elements(); i += 3) up.Set(i, -up.Get(i));
+  const Path other = temp_.path() / "other";
+  infer::WriteTinyCheckpoint(other, config, std::move(weights));
+  const std::string pair = model_.string() + " --against " + other.string() + " --length 16";
+  const Output bad = RunUlmus("parity " + pair + " --json");
+  EXPECT_EQ(bad.exit_code, 4);
+  EXPECT_EQ(json::parse(bad.text, nullptr, false)["first_divergent"], "layers.1.mlp") << bad.text;
+  const Output same = RunUlmus("parity " + model_.string() + " --against " + model_.string() +
+                               " --ids '1 2 3' --json");
+  EXPECT_EQ(same.exit_code, 0);
+  EXPECT_EQ(json::parse(same.text, nullptr, false)["max_abs_diff"], 0.0);
+}
+
+TEST_F(InferCommands, GenerateContinuesIdsTheSameWayInAnyBatch) {
+  const std::string sampled = " --temperature 1 --seed 7 --max-new-tokens 12 --json";
+  const Output both =
+      RunUlmus("generate " + model_.string() + " --ids '5 15 39' --ids '5,15,39,80,2,9'" + sampled);
+  const json report = json::parse(both.text, nullptr, false);
+  ASSERT_TRUE(report.is_object()) << both.text;
+  EXPECT_EQ(both.exit_code, 0);
+  ASSERT_EQ(report["results"].size(), 2u);
+  EXPECT_EQ(report["results"][0]["ids"].size(), 12u);
+  EXPECT_EQ(report["results"][1]["prompt_tokens"], 6);
+  EXPECT_EQ(report["results"][1]["finish"], "length");
+  const Output one_by_one =
+      RunUlmus("generate " + model_.string() +
+               " --ids '5 15 39' --ids '5,15,39,80,2,9' --batch-size 1" + sampled);
+  EXPECT_EQ(json::parse(one_by_one.text, nullptr, false)["results"], report["results"]);
+}
+
+TEST_F(InferCommands, MistakesAreNamedBeforeAnythingRuns) {
+  const struct {
+    const char* arguments;
+    const char* message;
+    int exit_code;
+  } rows[] = {
+      {"--prompt hello", "no tokenizer.json beside the weights", 2},
+      {"", "give --prompt, --prompt-file or --ids", 2},
+      {"--ids ''", "prompt 0 is empty", 2},
+      {"--ids '1 x'", "'x' is no token id", 2},
+      {"--ids '1 97'", "token id 97 is outside the vocabulary, 0 to 96", 2},
+      {"--ids 1 --top-p 0", "top_p is 0", 2},
+      {"--ids 1 --temperature -1", "temperature is -1", 2},
+      {"--ids 1 --dtype f16", "--dtype is 'f16'", 2},
+      {"--ids 1 --mesh rows=2", "--mesh: 'rows=2'", 2},
+      {"--ids 1 --mesh tensor=2", "97 % (tensor=2) = 1", 2},
+  };
+  for (const auto& row : rows) {
+    const Output output =
+        RunUlmus("generate " + model_.string() + " " + row.arguments, /*errors=*/true);
+    EXPECT_EQ(output.exit_code, row.exit_code) << row.arguments << output.text;
+    EXPECT_THAT(output.text, HasSubstr(row.message));
+  }
+}
+
+}  // namespace
+}  // namespace ulmus::apps
