@@ -344,7 +344,8 @@ Status ReadMerges(const RawFile& raw, const IdByText& ids, Definition& definitio
   seen.reserve(raw.merges.size());
   definition.merges.reserve(raw.merges.size());
   for (size_t rank = 0; rank < raw.merges.size(); ++rank) {
-    const auto& [left, right] = raw.merges[rank];
+    const std::string& left = raw.merges[rank].first;
+    const std::string& right = raw.merges[rank].second;
     const auto id_of = [&](const std::string& text) -> Result<int32_t> {
       const auto it = ids.find(text);
       if (it != ids.end()) return it->second;
