@@ -220,7 +220,7 @@ TEST(StepProgram, WhatDoesNotDivideIsRefusedWithTheEquation) {
   EXPECT_THAT(message(Options(3)), HasSubstr("8 instances % 3 microbatches = 2"));
   EXPECT_THAT(message(Options(0)), HasSubstr("in 0 microbatches"));
   EXPECT_THAT(message(Options(4), Mesh({{"data", 4}, {"fsdp", 1}, {"tensor", 1}, {"context", 1}})),
-              HasSubstr("2 % (data=4) = 2"));
+              HasSubstr("2 % (data=4 * fsdp=1) = 2"));
   StepOptions groups = Options(1);
   groups.groups = {{.patterns = {"model.layers.1.mlp.up_proj.weight"}}};
   EXPECT_EQ(StepProgram(model, groups, {}, nn::olmo3::DefaultRules(model, {})).ok(), true);
