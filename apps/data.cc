@@ -5,10 +5,7 @@ namespace ulmus::apps {
 namespace {
 
 constexpr Command kCommands[] = {
-    {AddDataIndex},
-    {AddDataMix},
-    {AddDataShow},
-    {AddDataStats},
+    {AddDataAudit}, {AddDataIndex}, {AddDataMix}, {AddDataShow}, {AddDataStats},
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 namespace ulmus::apps {
 
+void AddDataAudit(CLI::App& app, Run& run);
 void AddDataIndex(CLI::App& app, Run& run);
 void AddDataMix(CLI::App& app, Run& run);
 void AddDataShow(CLI::App& app, Run& run);
