@@ -1,15 +1,13 @@
 #include "data/packed.h"
 
 #include <algorithm>
-#include <atomic>
-#include <thread>
 #include <utility>
 
 #include "base/check.h"
 #include "base/log.h"
-#include "base/thread.h"
 #include "data/document_ends.h"
 #include "data/packing.h"
+#include "data/parallel.h"
 #include "data/python_shuffle.h"
 
 namespace ulmus::data {
@@ -46,6 +44,7 @@ class PackedSource : public InstanceSource {
   int64_t sequence_length() const override { return sequence_length_; }
   const std::string& fingerprint() const override { return identity_.fingerprint; }
   std::string_view type() const override { return identity_.type; }
+  const TokenFiles* files() const override { return files_.get(); }
 
   Status Read(int64_t instance, const InstanceRow& row) const override {
     CheckRow(row, sequence_length_);
@@ -149,34 +148,18 @@ Result<Pieces> PiecesOfGroup(const TokenFiles& files, int64_t begin, int64_t end
 Result<Pieces> PiecesOfAll(const TokenFiles& files, const PackedOptions& options, bool pack) {
   const int64_t num_groups =
       (files.size() + options.source_group_size - 1) / options.source_group_size;
-  std::vector<Result<Pieces>> groups(static_cast<size_t>(num_groups), Result<Pieces>(Pieces()));
-  std::atomic<int64_t> next = 0;
-  std::atomic<int64_t> done = 0;
-  std::atomic<bool> failed = false;
-  {
-    std::vector<std::jthread> threads;
-    const int64_t num_threads =
-        std::min<int64_t>(num_groups, std::max(1u, std::thread::hardware_concurrency()));
-    for (int64_t t = 0; t < num_threads; ++t) {
-      threads.push_back(StartThread(fmt::format("documents-{}", t), [&] {
-        for (int64_t group; !failed && (group = next++) < num_groups; ++done) {
-          const int64_t begin = group * options.source_group_size;
-          const int64_t end = std::min(files.size(), begin + options.source_group_size);
-          auto& result = groups[static_cast<size_t>(group)];
-          result = PiecesOfGroup(files, begin, end, options, pack);
-          if (!result.ok()) failed = true;
-        }
-      }));
-    }
-    Progress progress("find documents", num_groups, {.unit = "groups"});
-    while (done < num_groups && !failed) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      progress.Update(done);
-    }
-  }
+  std::vector<Pieces> groups(static_cast<size_t>(num_groups));
+  TRY(ForAll(num_groups, {.name = "find documents", .unit = "groups"},
+             [&](int64_t group) -> Status {
+               const int64_t begin = group * options.source_group_size;
+               const int64_t end = std::min(files.size(), begin + options.source_group_size);
+               Result<Pieces> pieces = PiecesOfGroup(files, begin, end, options, pack);
+               if (!pieces.ok()) return pieces.status();
+               groups[static_cast<size_t>(group)] = std::move(*pieces);
+               return Status();
+             }));
   Pieces all;
-  for (Result<Pieces>& group : groups) {
-    const Pieces pieces = TRY(std::move(group));
+  for (const Pieces& pieces : groups) {
     const auto before = static_cast<int64_t>(all.pieces.size());
     all.pieces.insert(all.pieces.end(), pieces.pieces.begin(), pieces.pieces.end());
     for (int64_t end : pieces.ends) all.ends.push_back(before + end);

@@ -5,13 +5,13 @@
 #include <span>
 
 #include "base/log.h"
+#include "data/parallel.h"
 #include "data/token_file.h"
 
 namespace ulmus::data {
 namespace {
 
 constexpr int64_t kBlockBytes = 8 << 10;
-constexpr int64_t kBlocks = 64;
 // Fewer tokens can have any width by chance.
 constexpr int64_t kMinTokens = 32;
 constexpr DType kWidths[] = {DType::kU8, DType::kU16, DType::kU32, DType::kU64};
@@ -21,10 +21,10 @@ struct Sample {
   std::vector<std::vector<std::byte>> blocks;
 };
 
-Result<Sample> TakeSample(const TokenFile& file) {
+Result<Sample> TakeSample(const TokenFile& file, int64_t blocks) {
   const int64_t first = file.data_offset();
   const int64_t size = file.size_bytes() - first;
-  const int64_t count = std::clamp<int64_t>(size / kBlockBytes, size > 0 ? 1 : 0, kBlocks);
+  const int64_t count = std::clamp<int64_t>(size / kBlockBytes, size > 0 ? 1 : 0, blocks);
   Sample sample;
   for (int64_t i = 0; i < count; ++i) {
     // The first block at the start, the last one at the end.
@@ -96,9 +96,10 @@ void Warn(SniffReport& report) {
 
 }  // namespace
 
-Result<SniffReport> SniffTokens(const Path& path, DType dtype, const TokenizerIds& ids) {
+Result<SniffReport> SniffTokens(const Path& path, DType dtype, const TokenizerIds& ids,
+                                int64_t blocks) {
   const auto file = TRY(TokenFile::Open(path, {.dtype = DType::kU8, .map = false}));
-  const Sample sample = TRY(TakeSample(*file));
+  const Sample sample = TRY(TakeSample(*file, blocks));
   const bool is_npy = file->data_offset() > 0;
   SniffReport report;
   report.dtype = is_npy ? file->dtype() : dtype;
@@ -143,11 +144,35 @@ Status RefuseWrongWidth(const Path& path, const SniffReport& report, const Token
   return Status();
 }
 
-Status CheckTokens(const Path& path, DType dtype, const TokenizerIds& ids) {
-  const SniffReport report = TRY(SniffTokens(path, dtype, ids));
+namespace {
+
+constexpr int64_t kBlocks = 64;   // of one file
+constexpr int64_t kThreads = 16;  // they wait for disks and networks, hardly for cores
+
+Status CheckSome(const Path& path, DType dtype, const TokenizerIds& ids, int64_t blocks) {
+  const SniffReport report = TRY(SniffTokens(path, dtype, ids, blocks));
   TRY(RefuseWrongWidth(path, report, ids));
   for (const std::string& warning : report.warnings) LogWarning("{}: {}", path, warning);
   return Status();
+}
+
+}  // namespace
+
+Status CheckTokens(const Path& path, DType dtype, const TokenizerIds& ids) {
+  return CheckSome(path, dtype, ids, kBlocks);
+}
+
+Status CheckAllTokens(std::span<const TokenFileSpec> specs, DType dtype, const TokenizerIds& ids) {
+  constexpr int64_t kBlocksInAll = 4096;
+  constexpr int64_t kFewest = 4;  // 8192 tokens of 32 bits
+  const auto count = static_cast<int64_t>(specs.size());
+  const int64_t blocks = std::clamp(kBlocksInAll / std::max<int64_t>(1, count), kFewest, kBlocks);
+  return ForAll(count, {.name = "look at tokens", .unit = "files", .threads_at_most = kThreads},
+                [&](int64_t i) -> Status {
+                  const Path& path = specs[static_cast<size_t>(i)].path;
+                  if (!TRY(PathExists(path))) return Status();
+                  return CheckSome(path, dtype, ids, blocks);
+                });
 }
 
 }  // namespace ulmus::data

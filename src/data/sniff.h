@@ -4,12 +4,14 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/file.h"
 #include "base/status.h"
 #include "data/fingerprint.h"  // TokenizerIds
+#include "data/token_files.h"
 #include "tensor/dtype.h"
 
 namespace ulmus::data {
@@ -27,13 +29,19 @@ struct SniffReport {
 };
 
 // A width that is too wide gives ids beyond the vocabulary at once, so the widest one without any
-// is the file's. kNotFound and kin; odd sizes are no error here.
-Result<SniffReport> SniffTokens(const Path& path, DType dtype, const TokenizerIds& ids);
+// is the file's. Looks at so many blocks of 8 KiB from all over it. kNotFound and kin; odd sizes
+// are no error here.
+Result<SniffReport> SniffTokens(const Path& path, DType dtype, const TokenizerIds& ids,
+                                int64_t blocks = 64);
 
 // kDataLoss, with the likely dtype, if the report speaks against the dtype the file is read as.
 Status RefuseWrongWidth(const Path& path, const SniffReport& report, const TokenizerIds& ids);
 
 // Both at once; warnings are logged.
 Status CheckTokens(const Path& path, DType dtype, const TokenizerIds& ids);
+
+// CheckTokens of all files from several threads, the smaller a sample of each the more there are.
+// Files that do not exist are passed over: TokenFiles::Open names all of them at once.
+Status CheckAllTokens(std::span<const TokenFileSpec> specs, DType dtype, const TokenizerIds& ids);
 
 }  // namespace ulmus::data
