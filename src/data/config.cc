@@ -7,9 +7,11 @@
 #include "base/log.h"
 #include "data/fixed_length.h"
 #include "data/index.h"
+#include "data/manifest.h"
 #include "data/mix_list.h"
 #include "data/mixture.h"
 #include "data/packed.h"
+#include "data/sniff.h"
 #include "data/token_files.h"
 
 namespace ulmus::data {
@@ -19,7 +21,8 @@ StructSchema<SourceConfig> SourceSchema() {
   return StructSchema<SourceConfig>()
       .Require("label", &SourceConfig::label, {.help = "name of the source"})
       .Add("paths", &SourceConfig::paths,
-           {.help = "its token files, in order; none: those of data.mix_list with this label"})
+           {.help = "its token files or manifests, in order; none: those of data.mix_list with "
+                    "this label"})
       .Require("target_ratio", &SourceConfig::target_ratio,
                {.help = "share of the mixture; all sources sum to 1", .max = 1, .above = 0})
       .Add("max_repetition_ratio", &SourceConfig::max_repetition_ratio,
@@ -64,14 +67,8 @@ Status CheckFileKeys(const DataConfig& config) {
   if (given != 1) {
     return InvalidArgumentError(
         "the recipe must name token files in exactly one way: data.paths, data.mix_list, "
-        "data.index or "
-        "[[data.sources]]; it uses {}",
+        "data.index or [[data.sources]]; it uses {}",
         given);
-  }
-  if (!config.label_masks.empty() && config.label_masks.size() != config.paths.size()) {
-    return InvalidArgumentError(
-        "data.label_masks has {} files, data.paths has {}: one for each is needed",
-        config.label_masks.size(), config.paths.size());
   }
   if (config.sources.empty() != (config.mixture_tokens == 0)) {
     return InvalidArgumentError(
@@ -91,11 +88,44 @@ Result<TokenFileSpec> SpecOf(const DataConfig& config, std::span<const PathRemap
   return TokenFileSpec{.path = TRY(LocalPath(path, config.base_dir, remaps)), .label = label};
 }
 
+// The files of a manifest, which must be of the recipe's tokens.
+Status AddManifest(const DataConfig& config, const Path& path, const std::string& label,
+                   std::vector<TokenFileSpec>& specs) {
+  TRY(CheckAgainstManifest(path,
+                           config.verify_files ? ManifestCheck::kHashes : ManifestCheck::kSizes));
+  const Manifest manifest = TRY(ReadManifest(path));
+  if (Name(manifest.dtype) != config.dtype || manifest.vocab_size > config.vocab_size ||
+      manifest.eos_id != config.eos_id) {
+    return InvalidArgumentError(
+        "{}: tokens are {}, below {}, documents end with {}; the recipe has data.dtype = \"{}\", "
+        "data.vocab_size = {}, data.eos_id = {}",
+        path, Name(manifest.dtype), manifest.vocab_size, manifest.eos_id, config.dtype,
+        config.vocab_size, config.eos_id);
+  }
+  for (const ManifestFile& file : manifest.files)
+    specs.push_back({.path = path.parent_path() / file.part.name,
+                     .label = label,
+                     .expected_tokens = file.tokens});
+  return Status();
+}
+
+Status AddPath(const DataConfig& config, std::span<const PathRemap> remaps, const std::string& path,
+               const std::string& label, std::vector<TokenFileSpec>& specs) {
+  TokenFileSpec spec = TRY(SpecOf(config, remaps, path, label));
+  if (path.ends_with(kManifestSuffix)) return AddManifest(config, spec.path, label, specs);
+  specs.push_back(std::move(spec));
+  return Status();
+}
+
 Result<std::vector<TokenFileSpec>> ListedFiles(const DataConfig& config) {
   const std::vector<PathRemap> remaps = TRY(RemapsOf(config));
   std::vector<TokenFileSpec> specs;
-  for (const std::string& path : config.paths)
-    specs.push_back(TRY(SpecOf(config, remaps, path, "")));
+  for (const std::string& path : config.paths) TRY(AddPath(config, remaps, path, "", specs));
+  if (!config.label_masks.empty() && config.label_masks.size() != specs.size()) {
+    return InvalidArgumentError(
+        "data.label_masks has {} files, data.paths has {}: one for each is needed",
+        config.label_masks.size(), specs.size());
+  }
   for (size_t i = 0; i < config.label_masks.size(); ++i)
     specs[i].label_mask = TRY(LocalPath(config.label_masks[i], config.base_dir, remaps));
   if (!config.mix_list.empty() && config.sources.empty()) {
@@ -108,14 +138,16 @@ Result<std::vector<TokenFileSpec>> ListedFiles(const DataConfig& config) {
   return specs;
 }
 
-Result<TokenFilesOptions> TokenOptionsOf(const DataConfig& config) {
-  return TokenFilesOptions{.dtype = TRY(ParseDType(config.dtype)), .vocab_size = config.vocab_size};
+Result<std::shared_ptr<const TokenFiles>> OpenFiles(const DataConfig& config,
+                                                    std::vector<TokenFileSpec> specs) {
+  const DType dtype = TRY(ParseDType(config.dtype));
+  TRY(CheckAllTokens(specs, dtype, IdsOf(config)));
+  return TokenFiles::Open(std::move(specs), {.dtype = dtype, .vocab_size = config.vocab_size});
 }
 
 Result<std::unique_ptr<InstanceSource>> OpenListed(const DataConfig& config) {
   std::vector<TokenFileSpec> specs = TRY(ListedFiles(config));
-  const TokenFilesOptions options = TRY(TokenOptionsOf(config));
-  auto files = TRY(TokenFiles::Open(std::move(specs), options));
+  auto files = TRY(OpenFiles(config, std::move(specs)));
   if (config.dataset == "padded") return MakePadded(files, config.sequence_length, IdsOf(config));
   if (config.dataset == "packed") {
     return MakePacked(
@@ -138,7 +170,7 @@ Result<std::vector<TokenFileSpec>> SourceFiles(const DataConfig& config,
   for (const SourceConfig& source : config.sources) {
     const size_t before = specs.size();
     for (const std::string& path : source.paths)
-      specs.push_back(TRY(SpecOf(config, remaps, path, source.label)));
+      TRY(AddPath(config, remaps, path, source.label, specs));
     for (const MixEntry& entry : listed) {
       if (source.paths.empty() && entry.label == source.label)
         specs.push_back(TRY(SpecOf(config, remaps, entry.path, entry.label)));
@@ -156,8 +188,7 @@ Result<std::vector<TokenFileSpec>> SourceFiles(const DataConfig& config,
 Result<std::unique_ptr<InstanceSource>> OpenMixture(const DataConfig& config) {
   std::vector<int64_t> num_files;
   auto specs = TRY(SourceFiles(config, num_files));
-  const TokenFilesOptions token_options = TRY(TokenOptionsOf(config));
-  auto files = TRY(TokenFiles::Open(std::move(specs), token_options));
+  auto files = TRY(OpenFiles(config, std::move(specs)));
   std::vector<MixtureSource> sources;
   int64_t file = 0;
   for (size_t i = 0; i < config.sources.size(); ++i) {
@@ -182,16 +213,19 @@ Result<std::unique_ptr<InstanceSource>> OpenMixture(const DataConfig& config) {
 
 Result<std::unique_ptr<InstanceSource>> OpenIndexed(const DataConfig& config) {
   const Index index = TRY(ReadIndex(config.index));
-  return MakeIndexed(index, {.ids = IdsOf(config),
-                             .sequence_length = config.sequence_length,
-                             .base = config.base_dir,
-                             .remaps = TRY(RemapsOf(config))});
+  std::vector<PathRemap> remaps = TRY(RemapsOf(config));
+  auto source = TRY(MakeIndexed(index, {.ids = IdsOf(config),
+                                        .sequence_length = config.sequence_length,
+                                        .base = config.base_dir,
+                                        .remaps = std::move(remaps)}));
+  TRY(CheckAllTokens(source->files()->specs(), index.dtype, IdsOf(config)));
+  return source;
 }
 
 StructSchema<DataConfig> MakeSchema() {
   using C = DataConfig;
   StructSchema<C> s("data");
-  s.Add("paths", &C::paths, {.help = "token files, in order"});
+  s.Add("paths", &C::paths, {.help = "token files or manifests (.manifest.json), in order"});
   s.Add("label_masks", &C::label_masks,
         {.help = "one file per path with a byte per token, 0: never a target"});
   s.Add("mix_list", &C::mix_list, {.help = "or: a text with `label,path` lines"});
@@ -200,6 +234,8 @@ StructSchema<DataConfig> MakeSchema() {
         {.help = "with [[data.sources]]: tokens of the mixture", .min = 0});
   s.Add("mixture_exact", &C::mixture_exact,
         {.help = "refuse a mixture that misses its total; false: as OLMo-core rounds"});
+  s.Add("verify_files", &C::verify_files,
+        {.help = "read all files of manifests at the start and compare SHA-256"});
   s.Add("base_dir", &C::base_dir, {.help = "directory of relative paths"});
   s.Add("path_remaps", &C::path_remaps,
         {.help = "\"FROM=TO\": paths that begin with FROM begin with TO"});
@@ -297,13 +333,9 @@ Result<BatchOptions> BatchOptionsOf(const DataConfig& config) {
   return options;
 }
 
-Result<Data> OpenData(const DataConfig& config) {
-  Data data;
-  data.loader.batch = TRY(BatchOptionsOf(config));
-  data.loader.num_threads = config.loader_threads;
-  data.loader.read_ahead = config.read_ahead;
-  data.source = TRY(OpenSource(config));
-  const OrderConfig order = TRY(OrderOf(config, *data.source));
+namespace {
+
+Status OpenOrder(const DataConfig& config, const OrderConfig& order, Data& data) {
   auto made = GlobalOrder::Create(order, StoreOf(config));
   if (!made.ok()) {
     return made.error().WithContext(fmt::format("data.order = \"{}\", data.global_batch = {}",
@@ -313,6 +345,47 @@ Result<Data> OpenData(const DataConfig& config) {
   LogInfo("order {}: {} instances an epoch in batches of {}, {} left over; data.end = \"{}\"",
           Name(order.kind), data.order->instances_per_epoch(), order.batch_size,
           data.order->dropped_per_epoch(), config.end);
+  return Status();
+}
+
+// All but the order.
+Result<Data> OpenAllButOrder(const DataConfig& config) {
+  Data data;
+  data.loader.batch = TRY(BatchOptionsOf(config));
+  data.loader.num_threads = config.loader_threads;
+  data.loader.read_ahead = config.read_ahead;
+  data.source = TRY(OpenSource(config));
+  // Where documents end matters only to datasets made of whole ones.
+  const bool cut = data.source->type() == "fsl";
+  data.files =
+      TRY(IdentifyFiles(*data.source->files(), cut ? Sidecars::kPassOver : Sidecars::kIdentify));
+  return data;
+}
+
+}  // namespace
+
+Result<Data> OpenData(const DataConfig& config) {
+  Data data = TRY(OpenAllButOrder(config));
+  const OrderConfig order = TRY(OrderOf(config, *data.source));
+  TRY(OpenOrder(config, order, data));
+  return data;
+}
+
+Result<LoaderState> StateBefore(int64_t step, const Data& data, int64_t total_tokens,
+                                const ConsumedIds& consumed) {
+  LoaderState state = TRY(StateBefore(step, *data.order, *data.source, total_tokens, consumed));
+  state.files = data.files;
+  return state;
+}
+
+Result<Data> ResumeData(const DataConfig& config, const LoaderState& state) {
+  Data data = TRY(OpenAllButOrder(config));
+  const OrderConfig fresh = TRY(OrderOf(config, *data.source));
+  const OrderConfig order = TRY(Resume(state, *data.source, fresh, config.accept_fingerprint));
+  const bool accepted = config.accept_fingerprint == state.dataset_fingerprint;
+  if (!state.files.empty() && !accepted) TRY(CompareIdentities(state.files, data.files));
+  TRY(OpenOrder(config, order, data));
+  data.loader.first_step = state.step;
   return data;
 }
 

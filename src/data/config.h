@@ -11,6 +11,7 @@
 #include "data/batch.h"
 #include "data/instance_source.h"
 #include "data/loader.h"
+#include "data/loader_state.h"
 #include "data/order.h"
 
 namespace ulmus::data {
@@ -33,6 +34,7 @@ struct DataConfig {
   std::vector<SourceConfig> sources;
   int64_t mixture_tokens = 0;
   bool mixture_exact = true;
+  bool verify_files = false;
   std::string base_dir;
   std::vector<std::string> path_remaps;
   // Tokens. OLMo-core: TokenizerConfig.dolma2().
@@ -69,17 +71,43 @@ struct DataConfig {
 
 const StructSchema<DataConfig>& DataSchema();
 
-// What a training step reads.
+// What a training step reads. A run:
+//
+//   Data data = start ? OpenData(config) : ResumeData(config, state);      // TRY left out
+//   data.loader.layout = {.num_microbatches = m, .num_hosts = w, .devices_per_host = d};
+//   data.loader.host = r;                                   // batch_size is the order's
+//   auto loader = Loader::Create(*data.source, *data.order, data.loader);
+//   while (const Batch* batch = loader->Next()) {           // null: the data ends here
+//     ...                                                   // step batch->step, rows of host r
+//     consumed.Add(batch->global_ids);                      // the same value on every host
+//   }
+//   LoaderState state = StateBefore(loader->next_step(), data, total_tokens, consumed);
+//   write(PrintLoaderState(state));                         // ParseLoaderState reads it
+//
+// `consumed` and `total_tokens` go on from state.consumed and state.total_tokens. `data` must
+// outlive the loader. Loader::SeekTo(step) reads any step, forwards or back, of the same data.
 struct Data {
   std::unique_ptr<InstanceSource> source;
   std::unique_ptr<GlobalOrder> order;
-  LoaderOptions loader;  // without layout, host and steps
+  LoaderOptions loader;             // without layout, host and last step
+  std::vector<FileIdentity> files;  // as they are now
 };
 
 // kInvalidArgument names the key and the numbers: files given twice or not at all, sizes that do
-// not fit each other, no instance, or zero batches. Opens files (sizes only); builds no
+// not fit each other, no instance, or zero batches. kDataLoss names the file that is cut, has
+// another width, or is not what its manifest says. Looks at a sample of each file; builds no
 // permutation.
 Result<Data> OpenData(const DataConfig& config);
+
+// What a checkpoint keeps: the state before `step`. `total_tokens` and `consumed` are the caller's
+// running sums.
+Result<LoaderState> StateBefore(int64_t step, const Data& data, int64_t total_tokens,
+                                const ConsumedIds& consumed);
+
+// The data from where `state` was taken on: loader.first_step is set, and the order has the
+// checkpoint's seed. Errors are those of OpenData and Resume; kDataLoss names the first file that
+// was replaced since. data.accept_fingerprint = the state's fingerprint accepts other files.
+Result<Data> ResumeData(const DataConfig& config, const LoaderState& state);
 
 // The parts, for commands that need only one.
 Result<std::unique_ptr<InstanceSource>> OpenSource(const DataConfig& config);

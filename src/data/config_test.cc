@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/hash.h"
+#include "data/manifest.h"
 #include "data/token_files_testing.h"
 
 namespace ulmus::data {
@@ -30,9 +32,9 @@ class DataConfigTest : public ::testing::Test {
     config_.global_batch = 4;
   }
 
-  std::string OpenError() {
+  std::string OpenError(StatusCode code = StatusCode::kInvalidArgument) {
     const Result<Data> data = OpenData(config_);
-    EXPECT_EQ(data.status().code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(data.status().code(), code);
     return data.status().message();
   }
 
@@ -105,6 +107,92 @@ TEST_F(DataConfigTest, RefusesKeysThatDoNotFit) {
   config_.eos_id = 1;
   config_.max_target_sequence_length = 3;
   EXPECT_THAT(OpenError(), HasSubstr("max_target_sequence_length = 3"));
+}
+
+// The state of a run that stops before `step`; it goes through its text, as through a checkpoint.
+LoaderState Saved(const DataConfig& config, int64_t step) {
+  const auto save = [&]() -> Result<LoaderState> {
+    const Data data = TRY(OpenData(config));
+    const LoaderState state = TRY(StateBefore(step, data, 0, {}));
+    return ParseLoaderState(PrintLoaderState(state));
+  };
+  Result<LoaderState> state = save();
+  EXPECT_TRUE(state.ok()) << state.status().message();
+  return state.ok() ? std::move(*state) : LoaderState();
+}
+
+TEST_F(DataConfigTest, GoesOnWhereACheckpointWasTaken) {
+  config_.global_batch = 2;
+  const LoaderState state = Saved(config_, 3);
+  EXPECT_EQ(state.files.size(), 2u);
+  const auto data = ResumeData(config_, state);
+  ASSERT_TRUE(data.ok()) << data.status().message();
+  EXPECT_EQ(data->loader.first_step, 3);
+  const auto loader = Loader::Create(*data->source, *data->order, data->loader);
+  ASSERT_TRUE(loader.ok()) << loader.status().message();
+  EXPECT_EQ((*(*loader)->Next())->step, 3);
+}
+
+TEST_F(DataConfigTest, NamesAFileReplacedBetweenRuns) {
+  const LoaderState state = Saved(config_, 1);
+  WriteTokens<uint32_t>(dir_.path() / "b.npy", Counting(101, 7));  // as long: the same fingerprint
+  const Status status = ResumeData(config_, state).status();
+  EXPECT_EQ(status.code(), StatusCode::kDataLoss);
+  EXPECT_THAT(status.message(), HasSubstr("b.npy: its content is not what the run began with"));
+  config_.accept_fingerprint = state.dataset_fingerprint;
+  EXPECT_TRUE(ResumeData(config_, state).ok());
+}
+
+TEST_F(DataConfigTest, NamesALabelMaskReplacedBetweenRuns) {
+  config_.paths = {"b.npy"};
+  config_.label_masks = {"mask"};
+  config_.global_batch = 1;
+  WriteTokens<uint8_t>(dir_.path() / "mask", {1, 1, 1, 1, 1, 1, 1});
+  const LoaderState state = Saved(config_, 1);
+  WriteTokens<uint8_t>(dir_.path() / "mask", {1, 1, 0, 1, 1, 1, 1});
+  EXPECT_THAT(ResumeData(config_, state).status().message(), HasSubstr("mask: its content"));
+}
+
+// B16: a recipe that gives another width than the files have does not come as far as a batch.
+TEST_F(DataConfigTest, RefusesAnotherWidthAndNamesTheLikelyOne) {
+  std::vector<int64_t> text;
+  for (int64_t i = 0; i < 600; ++i) text.push_back(i * 7919 % 30'011 + 1);
+  WriteTokens<uint16_t>(dir_.path() / "c.npy", text);
+  config_.paths = {"a.npy", "c.npy"};
+  EXPECT_THAT(OpenError(StatusCode::kDataLoss), HasSubstr("c.npy: read as u32"));
+  EXPECT_THAT(OpenError(StatusCode::kDataLoss), HasSubstr("looks like u16: set dtype = \"u16\""));
+}
+
+// B18: with a manifest, files that were cut or changed are named.
+TEST_F(DataConfigTest, ChecksFilesAgainstTheirManifest) {
+  const std::string bytes = *ReadFile(dir_.path() / "a.npy");
+  const auto tokens = static_cast<int64_t>(bytes.size()) / 4;
+  Manifest manifest;
+  manifest.vocab_size = 100278;
+  manifest.eos_id = 100257;
+  manifest.tokens = tokens;
+  manifest.documents = 1;
+  manifest.files.resize(1);
+  manifest.files[0].part = {"a.npy", tokens * 4, Sha256Hex(bytes)};
+  manifest.files[0].tokens = tokens;
+  manifest.files[0].documents = 1;
+  ASSERT_TRUE(WriteManifest(dir_.path() / "t.manifest.json", manifest).ok());
+  config_.paths = {"t.manifest.json"};
+  const auto data = OpenData(config_);
+  ASSERT_TRUE(data.ok()) << data.status().message();
+  EXPECT_EQ(data->source->num_instances(), 5);
+  config_.dtype = "u16";
+  EXPECT_THAT(OpenError(), HasSubstr("data.dtype = \"u16\""));
+  config_.dtype = "u32";
+  std::string flipped = bytes;
+  flipped[5] ^= 1;
+  ASSERT_TRUE(WriteFileAtomic(dir_.path() / "a.npy", flipped).ok());
+  EXPECT_TRUE(OpenData(config_).ok());
+  config_.verify_files = true;
+  EXPECT_THAT(OpenError(StatusCode::kDataLoss), HasSubstr("a.npy: SHA-256"));
+  ASSERT_TRUE(WriteFileAtomic(dir_.path() / "a.npy", bytes.substr(0, bytes.size() - 4)).ok());
+  EXPECT_THAT(OpenError(StatusCode::kDataLoss), HasSubstr("a.npy: "));
+  EXPECT_THAT(OpenError(StatusCode::kDataLoss), HasSubstr("t.manifest.json says"));
 }
 
 TEST(DataSchema, ReadsATable) {

@@ -32,6 +32,7 @@ class FixedLengthSource : public InstanceSource {
   const std::string& fingerprint() const override { return identity_.fingerprint; }
   std::string_view fingerprint_version() const override { return identity_.fingerprint_version; }
   std::string_view type() const override { return "fsl"; }
+  const TokenFiles* files() const override { return files_.get(); }
 
   Status Read(int64_t instance, const InstanceRow& row) const override {
     CheckRow(row, options_.sequence_length);

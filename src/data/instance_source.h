@@ -12,6 +12,8 @@
 
 namespace ulmus::data {
 
+class TokenFiles;  // token_files.h
+
 // Segment id of padding. Documents of an instance are 1, 2, 3, ... from left to right.
 inline constexpr int32_t kPaddingSegment = 0;
 
@@ -56,6 +58,9 @@ class InstanceSource {
   // kDataLoss names the file if it was cut, replaced, or holds an id outside the vocabulary.
   virtual Status Read(int64_t instance, const InstanceRow& row) const = 0;
   virtual Result<InstanceOrigin> Describe(int64_t instance) const = 0;
+
+  // The files that instances are read from; null if they come from elsewhere.
+  virtual const TokenFiles* files() const { return nullptr; }
 
   // Identity of the dataset: two sources with equal fingerprints number the same instances alike.
   // In the form of the format it comes from (OLMo-core's v2.0, MaxText's "sha256:...").

@@ -81,23 +81,24 @@ Result<LoaderState> StateBefore(int64_t step, const GlobalOrder& order,
 }
 
 std::string PrintLoaderState(const LoaderState& state) {
-  return Json{{"dataset_fingerprint_version", state.dataset_fingerprint_version},
-              {"dataset_fingerprint", state.dataset_fingerprint},
-              {"batches_processed", state.batches_processed},
-              {"tokens_processed", state.tokens_processed},
-              {"seed", state.seed},
-              {"epoch", state.epoch},
-              {"dataset_type", state.dataset_type},
-              {"sequence_length", state.sequence_length},
-              {"max_target_sequence_length", state.max_target_sequence_length},
-              {"order", state.order},
-              {"step", state.step},
-              {"batch_size", state.batch_size},
-              {"num_instances", state.num_instances},
-              {"total_tokens", state.total_tokens},
-              {"consumed_ids_hash", state.consumed.value()},
-              {"consumed_ids", state.consumed.num_ids()}}
-      .dump(2);
+  Json json = {{"dataset_fingerprint_version", state.dataset_fingerprint_version},
+               {"dataset_fingerprint", state.dataset_fingerprint},
+               {"batches_processed", state.batches_processed},
+               {"tokens_processed", state.tokens_processed},
+               {"seed", state.seed},
+               {"epoch", state.epoch},
+               {"dataset_type", state.dataset_type},
+               {"sequence_length", state.sequence_length},
+               {"max_target_sequence_length", state.max_target_sequence_length},
+               {"order", state.order},
+               {"step", state.step},
+               {"batch_size", state.batch_size},
+               {"num_instances", state.num_instances},
+               {"total_tokens", state.total_tokens},
+               {"consumed_ids_hash", state.consumed.value()},
+               {"consumed_ids", state.consumed.num_ids()}};
+  json.update(Json::parse(PrintIdentities(state.files)));
+  return json.dump(1, ' ', false, Json::error_handler_t::replace);
 }
 
 Result<LoaderState> ParseLoaderState(std::string_view text) {
@@ -139,6 +140,8 @@ Result<LoaderState> ParseLoaderState(std::string_view text) {
   read("consumed_ids", num_ids);
   TRY(Status(error));
   state.consumed = ConsumedIds(hash, num_ids);
+  if (json.contains("files"))
+    state.files = TRY(ParseIdentities(Json{{"files", json["files"]}}.dump(), "loader state"));
   return state;
 }
 

@@ -5,11 +5,13 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/status.h"
 #include "data/id_hash.h"
 #include "data/instance_source.h"
 #include "data/order.h"
+#include "data/token_file_identity.h"
 
 namespace ulmus::data {
 
@@ -31,6 +33,7 @@ struct LoaderState {
   int64_t num_instances = 0;
   int64_t total_tokens = 0;  // of all epochs
   ConsumedIds consumed = {};
+  std::vector<FileIdentity> files = {};  // what was read; empty: not known
   friend bool operator==(const LoaderState&, const LoaderState&) = default;
 };
 

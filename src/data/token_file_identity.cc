@@ -1,12 +1,15 @@
 #include "data/token_file_identity.h"
 
 #include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/hash.h"
 #include "base/log.h"
+#include "data/document_ends.h"  // SidecarPath
 #include "data/manifest.h"
+#include "data/parallel.h"
 
 namespace ulmus::data {
 namespace {
@@ -72,13 +75,24 @@ Result<FileIdentity> IdentifyFile(const Path& path) {
   return identity;
 }
 
-Result<std::vector<FileIdentity>> IdentifyFiles(const TokenFiles& files) {
+Result<std::vector<FileIdentity>> IdentifyFiles(const TokenFiles& files, Sidecars sidecars) {
+  constexpr int64_t kThreads = 16;  // they wait for disks and networks, hardly for cores
+  std::vector<std::vector<FileIdentity>> found(static_cast<size_t>(files.size()));
+  const auto identify = [&](int64_t i) -> Status {
+    const TokenFileSpec& spec = files.spec(i);
+    auto& identities = found[static_cast<size_t>(i)];
+    identities.push_back(TRY(IdentifyFile(spec.path)));
+    if (!spec.label_mask.empty()) identities.push_back(TRY(IdentifyFile(spec.label_mask)));
+    const Path sidecar = SidecarPath(spec.path);
+    if (sidecars == Sidecars::kIdentify && TRY(PathExists(sidecar)))
+      identities.push_back(TRY(IdentifyFile(sidecar)));
+    return Status();
+  };
+  TRY(ForAll(files.size(), {.name = "identify files", .unit = "files", .threads_at_most = kThreads},
+             identify));
   std::vector<FileIdentity> identities;
-  Progress progress("look at files", files.size(), {.unit = "files"});
-  for (int64_t i = 0; i < files.size(); ++i) {
-    identities.push_back(TRY(IdentifyFile(files.spec(i).path)));
-    progress.Add(1);
-  }
+  for (std::vector<FileIdentity>& of_file : found)
+    std::ranges::move(of_file, std::back_inserter(identities));
   return identities;
 }
 

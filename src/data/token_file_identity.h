@@ -24,7 +24,13 @@ struct FileIdentity {
 };
 
 Result<FileIdentity> IdentifyFile(const Path& path);
-Result<std::vector<FileIdentity>> IdentifyFiles(const TokenFiles& files);
+enum class Sidecars {
+  kPassOver,
+  kIdentify,  // they decide where documents end
+};
+// Each token file, then its label mask and its sidecar if it has them. Several threads.
+Result<std::vector<FileIdentity>> IdentifyFiles(const TokenFiles& files,
+                                                Sidecars sidecars = Sidecars::kPassOver);
 
 // kDataLoss names the first file that differs and how; `saved` is what the run began with.
 Status CompareIdentities(std::span<const FileIdentity> saved, std::span<const FileIdentity> now);

@@ -42,6 +42,7 @@ class TokenFiles {
   int64_t size() const { return static_cast<int64_t>(files_.size()); }
   const TokenFile& file(int64_t i) const { return *files_[static_cast<size_t>(i)]; }
   const TokenFileSpec& spec(int64_t i) const { return specs_[static_cast<size_t>(i)]; }
+  std::span<const TokenFileSpec> specs() const { return specs_; }
   int64_t num_tokens(int64_t i) const { return file(i).num_tokens(); }
   int64_t total_tokens() const;
   bool has_label_masks() const;
