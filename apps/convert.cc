@@ -9,6 +9,7 @@
 #include "apps/convert_formats.h"
 #include "apps/convert_plan.h"
 #include "base/log.h"
+#include "base/stop_signal.h"  // CatchStopSignals
 #include "checkpoint/contained_file.h"
 #include "checkpoint/copy_tensors.h"
 #include "checkpoint/hf_directory.h"
@@ -36,27 +37,8 @@ struct Options {
   bool json = false;
 };
 
-// The signal that asked to stop, or 0. The second one of a kind ends the process at once.
-volatile std::sig_atomic_t g_stop_signal = 0;
-
-void StopOnSignals() {
-  struct sigaction action = {};
-  action.sa_handler = [](int signal) { g_stop_signal = signal; };
-  action.sa_flags = static_cast<int>(SA_RESETHAND);
-  for (int signal : {SIGINT, SIGTERM, SIGHUP}) {
-    struct sigaction before = {};
-    sigaction(signal, nullptr, &before);
-    // nohup and background jobs of a shell ignore some on purpose.
-    if (before.sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);
-  }
-  std::signal(SIGXFSZ, SIG_IGN);  // a limit on file sizes is an error of write(), as a full disk is
-}
-
 Status StoppedError() {
-  return CancelledError("stopped by {}; nothing was written", g_stop_signal == SIGINT ? "SIGINT"
-                                                              : g_stop_signal == SIGHUP
-                                                                  ? "SIGHUP"
-                                                                  : "SIGTERM");
+  return CancelledError("stopped by {}; nothing was written", StopSignalName());
 }
 
 // "bf16" or torch's "bfloat16".
@@ -256,15 +238,14 @@ Result<Json> Convert(const Options& options, Json& report) {
                                                    : CreateUlmusOutput(options, plan));
   {
     Progress progress("convert", plan.bytes, {.unit = "bytes"});
-    const Status copied =
-        checkpoint::CopyTensors(*source.tensors, output.copies, *output.sink,
-                                {.progress = [&](int64_t bytes) { progress.Update(bytes); },
-                                 .stop = [] { return g_stop_signal != 0; }});
+    const Status copied = checkpoint::CopyTensors(
+        *source.tensors, output.copies, *output.sink,
+        {.progress = [&](int64_t bytes) { progress.Update(bytes); }, .stop = StopRequested});
     if (copied.code() == StatusCode::kCancelled) return StoppedError();
     TRY(copied);
   }
   TRY(CopySideFiles(source, plan_options.target, plan.config_json, *output.sink));
-  if (g_stop_signal != 0) return StoppedError();
+  if (StopRequested()) return StoppedError();
   TRY(output.sink->Commit());
 
   const double seconds =
@@ -285,7 +266,8 @@ Result<Json> Convert(const Options& options, Json& report) {
 }
 
 int RunConvert(const Options& options) {
-  StopOnSignals();
+  CatchStopSignals();
+  std::signal(SIGXFSZ, SIG_IGN);  // a limit on file sizes is an error of write(), as a full disk is
   Json report;
   const Result<Json> done = Convert(options, report);
   if (!done.ok()) {

@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cmath>
-#include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -14,6 +13,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/stdio.h"
+#include "base/stop_signal.h"
 #include "kernels/table.h"
 #include "residual_mlp/model.h"
 #include "residual_mlp/trainer.h"
@@ -127,17 +127,6 @@ Status CheckMemory(const pjrt::MemoryStats& memory, int64_t num_devices) {
   return CheckFits(memory.TotalBytes() * num_devices, "the step program, on all devices");
 }
 
-// The signal that asked the run to end, or 0. The second one of a kind ends the process at once.
-volatile std::sig_atomic_t g_stop_signal = 0;
-
-void StopOnSignals() {
-  struct sigaction action = {};
-  action.sa_handler = [](int signal) { g_stop_signal = signal; };
-  action.sa_flags = static_cast<int>(SA_RESETHAND);
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
-}
-
 Result<Json> Train(const Options& options, Clock::time_point process_start) {
   const Recipe recipe = TRY(ResolveRecipe(options));
   const Config config = ReadConfig(recipe);
@@ -188,12 +177,12 @@ Result<Json> Train(const Options& options, Clock::time_point process_start) {
   for (int64_t step = 1; step <= config.train.steps; ++step) {
     if (const auto metrics = TRY(trainer->Step(text.TrainBatch(step)))) TRY(record(*metrics));
     progress.Update(step);
-    if (g_stop_signal != 0) {
+    if (StopRequested()) {
       progress.Finish();
       return CancelledError(
           "stopped by {} after step {}; this example keeps no checkpoint, metrics are complete up "
           "to step {}",
-          g_stop_signal == SIGINT ? "SIGINT" : "SIGTERM", step, step - 1);
+          StopSignalName(), step, step - 1);
     }
     if (step % config.train.eval_interval != 0 && step != config.train.steps) continue;
     if (const auto metrics = TRY(trainer->Finish())) TRY(record(*metrics));
@@ -244,7 +233,7 @@ int Main(int argc, char** argv) {
     return FlushStandardOutput().ok() ? kExitOk : kExitFailure;
   }
   options.cache = !no_cache;
-  StopOnSignals();
+  CatchStopSignals();
   const Result<Json> result = Train(options, process_start);
   if (!result.ok()) {
     LogError("{}", result.error().message());
