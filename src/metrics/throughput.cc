@@ -1,0 +1,64 @@
+#include "metrics/throughput.h"
+
+#include <array>
+#include <charconv>
+
+namespace ulmus::metrics {
+namespace {
+
+// The value in bytes of a line "<name>:   1234 kB".
+Result<int64_t> KilobyteField(std::string_view text, std::string_view name, const Path& file) {
+  const size_t at = text.find(name);
+  size_t digits = at == std::string_view::npos ? at : text.find_first_of("0123456789", at);
+  int64_t value = 0;
+  if (digits == std::string_view::npos ||
+      std::from_chars(text.data() + digits, text.data() + text.size(), value).ec != std::errc())
+    return NotFoundError("{}: no line \"{}\" with a number of kB", file, name);
+  return value * 1024;
+}
+
+}  // namespace
+
+std::span<const DevicePeak> DevicePeaks() {
+  // First match wins: names that begin with another's stand before it.
+  static constexpr std::array kPeaks = {
+      DevicePeak{"TPU v4", 275e12, 0, "cloud.google.com/tpu/docs/v4: 275 TFLOPS per chip"},
+      DevicePeak{"TPU v5 lite", 197e12, 0, "cloud.google.com/tpu/docs/v5e: 197 TFLOPS per chip"},
+      DevicePeak{"TPU v5e", 197e12, 0, "cloud.google.com/tpu/docs/v5e: 197 TFLOPS per chip"},
+      DevicePeak{"TPU v5", 459e12, 0, "cloud.google.com/tpu/docs/v5p: 459 TFLOPS per chip"},
+      DevicePeak{"TPU v6 lite", 918e12, 0, "cloud.google.com/tpu/docs/v6e: 918 TFLOPS per chip"},
+      DevicePeak{"TPU v6e", 918e12, 0, "cloud.google.com/tpu/docs/v6e: 918 TFLOPS per chip"},
+      DevicePeak{"TPU7x", 2307e12 / 2, 0,
+                 "cloud.google.com/tpu/docs/tpu7x: 2307 TFLOPS per chip, which shows as 2 devices"},
+      DevicePeak{"NVIDIA H200", 989.5e12, 67e12, "NVIDIA H200 data sheet, without sparsity"},
+      DevicePeak{"NVIDIA H100 PCIe", 756.5e12, 51e12,
+                 "NVIDIA H100 data sheet, PCIe, without sparsity"},
+      DevicePeak{"NVIDIA H100 NVL", 835.5e12, 60e12,
+                 "NVIDIA H100 data sheet, NVL, without sparsity"},
+      DevicePeak{"NVIDIA H100", 989.5e12, 67e12, "NVIDIA H100 data sheet, SXM, without sparsity"},
+      DevicePeak{"NVIDIA B200", 2.25e15, 75e12, "NVIDIA HGX B200 data sheet / 8, no sparsity"},
+      DevicePeak{"NVIDIA A100", 312e12, 19.5e12, "NVIDIA A100 data sheet, without sparsity"},
+  };
+  return kPeaks;
+}
+
+const DevicePeak* FindDevicePeak(std::string_view device_kind) {
+  for (const DevicePeak& peak : DevicePeaks())
+    if (device_kind.starts_with(peak.kind)) return &peak;
+  return nullptr;
+}
+
+std::optional<double> Mfu(const MfuInput& input) {
+  const double peak = static_cast<double>(input.num_devices) * input.peak_flops_per_s;
+  const double done = input.tokens_per_s * input.flops_per_token;
+  if (!(peak > 0) || !(done > 0)) return std::nullopt;
+  return done / peak;
+}
+
+Result<MemoryUse> ReadMemoryUse(const Path& status_file) {
+  const std::string text = TRY(ReadFile(status_file));
+  return MemoryUse{.resident_bytes = TRY(KilobyteField(text, "VmRSS:", status_file)),
+                   .peak_resident_bytes = TRY(KilobyteField(text, "VmHWM:", status_file))};
+}
+
+}  // namespace ulmus::metrics
