@@ -4,8 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <string>
-#include <string_view>
+#include <utility>
 
 #include "base/file.h"
 #include "base/status.h"
@@ -16,11 +15,6 @@
 namespace ulmus::metrics {
 
 inline constexpr int64_t kMaxLineBytes = int64_t{1} << 20;
-
-// The record's line, without a line end.
-std::string ToJson(const Record& record);
-// kDataLoss says what is wrong. Keys that are not known are passed over, numbers keep every bit.
-Result<Record> ParseRecord(std::string_view line);
 
 // Calls `visit` with each record in order; its error ends the reading and is returned. A last line
 // without a line end is what a killed writer leaves: it is passed over. kDataLoss, with the number
