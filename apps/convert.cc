@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/commands.h"
-#include "apps/convert_formats.h"
 #include "apps/convert_plan.h"
 #include "base/log.h"
 #include "base/stop_signal.h"  // CatchStopSignals
@@ -14,14 +13,17 @@
 #include "checkpoint/copy_tensors.h"
 #include "checkpoint/hf_directory.h"
 #include "checkpoint/native.h"
+#include "checkpoint/open.h"
 
 namespace ulmus::apps {
 namespace {
 
 using checkpoint::HfLayout;
+using checkpoint::OpenedSource;
 using checkpoint::TensorCopy;
 using checkpoint::TensorInfo;
 using checkpoint::TensorSink;
+using checkpoint::WeightFormat;
 using Json = nlohmann::ordered_json;
 
 struct Options {
@@ -83,7 +85,7 @@ Result<int64_t> ParseSize(std::string_view text) {
   return value;
 }
 
-Result<WeightFormat> TargetFormat(const Options& options, const WeightSource& source) {
+Result<WeightFormat> TargetFormat(const Options& options, const OpenedSource& source) {
   if (options.format == "hf") return WeightFormat::kHf;
   if (options.format == "ulmus") return WeightFormat::kUlmus;
   if (!options.format.empty()) {
@@ -110,7 +112,7 @@ Status CheckDestination(const Options& options) {
   if (!options.overwrite) {
     return AlreadyExistsError("{}: exists; choose another name or pass --overwrite", destination);
   }
-  if (!IsReplaceable(destination)) {
+  if (!checkpoint::IsReplaceable(destination)) {
     return FailedPreconditionError(
         "{}: neither empty nor a directory of weights, so --overwrite does not touch it; remove it "
         "yourself if that is meant",
@@ -161,7 +163,7 @@ struct Output {
   bool kept_layout = false;
 };
 
-Result<Output> CreateHfOutput(const Options& options, const WeightSource& source,
+Result<Output> CreateHfOutput(const Options& options, const OpenedSource& source,
                               const ConvertPlan& plan) {
   Output output;
   HfLayout layout;
@@ -195,7 +197,7 @@ Result<Output> CreateUlmusOutput(const Options& options, const ConvertPlan& plan
   return output;
 }
 
-Status CopySideFiles(const WeightSource& source, WeightFormat target, const std::string& config,
+Status CopySideFiles(const OpenedSource& source, WeightFormat target, const std::string& config,
                      TensorSink& sink) {
   for (const std::string& name : source.tensors->SideFiles()) {
     if (name == "config.json") continue;
@@ -208,7 +210,7 @@ Status CopySideFiles(const WeightSource& source, WeightFormat target, const std:
 
 Result<Json> Convert(const Options& options, Json& report) {
   const auto start = std::chrono::steady_clock::now();
-  WeightSource source = TRY(OpenWeightSource(options.source));
+  OpenedSource source = TRY(checkpoint::OpenSource(options.source));
   if (!options.config.empty())
     source.config_json = TRY(ReadFile(options.config, int64_t{nn::olmo3::kMaxHfConfigBytes}));
   PlanOptions plan_options;

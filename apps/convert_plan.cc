@@ -12,9 +12,11 @@
 namespace ulmus::apps {
 namespace {
 
+using checkpoint::OpenedSource;
 using checkpoint::Quoted;
 using checkpoint::TensorCopy;
 using checkpoint::TensorInfo;
+using checkpoint::WeightFormat;
 using nn::olmo3::Config;
 using nn::olmo3::HfTensor;
 using nn::olmo3::TensorKind;
@@ -32,14 +34,14 @@ bool IsOptimizerState(const std::string& name) {
 
 // Rows that embedding and head may have in the source beyond the model's vocabulary: padding, which
 // our checkpoints have and Hugging Face's have not.
-bool ShapeFits(const WeightSource& source, const TensorInfo& found, const Shape& expected) {
+bool ShapeFits(const OpenedSource& source, const TensorInfo& found, const Shape& expected) {
   const Shape& shape = found.type.shape;
   if (shape == expected) return true;
   return source.format == WeightFormat::kUlmus && IsVocabTensor(found.name) && shape.rank() == 2 &&
          shape.dim(1) == expected.dim(1) && shape.dim(0) > expected.dim(0);
 }
 
-std::vector<Mismatch> Compare(const WeightSource& source, const std::vector<HfTensor>& model,
+std::vector<Mismatch> Compare(const OpenedSource& source, const std::vector<HfTensor>& model,
                               bool keep_extra) {
   std::vector<Mismatch> mismatches;
   std::map<std::string, const HfTensor*> expected;
@@ -95,7 +97,7 @@ Status CheckVocabSize(const Config& config, int64_t vocab_size) {
   return Status();
 }
 
-int64_t TargetRows(const WeightSource& source, const Config& config, const PlanOptions& options,
+int64_t TargetRows(const OpenedSource& source, const Config& config, const PlanOptions& options,
                    int64_t source_rows) {
   const int64_t vocab = options.vocab_size.value_or(config.vocab_size);
   if (options.pad_vocab)
@@ -156,7 +158,7 @@ std::string MismatchTable(const std::vector<Mismatch>& mismatches) {
   return table;
 }
 
-Result<ConvertPlan> PlanConversion(const WeightSource& source, const PlanOptions& options,
+Result<ConvertPlan> PlanConversion(const OpenedSource& source, const PlanOptions& options,
                                    std::vector<Mismatch>* mismatches) {
   if (!source.config_json) {
     return NotFoundError(

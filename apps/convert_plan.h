@@ -6,15 +6,15 @@
 #include <string>
 #include <vector>
 
-#include "apps/convert_formats.h"
 #include "base/status.h"
 #include "checkpoint/copy_tensors.h"
+#include "checkpoint/open.h"
 #include "nn/olmo3/config.h"
 
 namespace ulmus::apps {
 
 struct PlanOptions {
-  WeightFormat target = WeightFormat::kHf;
+  checkpoint::WeightFormat target = checkpoint::WeightFormat::kHf;
   std::optional<DType> dtype;         // of float tensors; none keeps each
   std::optional<int64_t> vocab_size;  // rows of embedding and head, and config.json's vocab_size
   std::optional<int64_t> pad_vocab;  // rows of both rounded up to a multiple, config.json unchanged
@@ -39,7 +39,7 @@ struct ConvertPlan {
 };
 
 // `mismatches` is filled when the error is one of names, shapes or types.
-Result<ConvertPlan> PlanConversion(const WeightSource& source, const PlanOptions& options,
-                                   std::vector<Mismatch>* mismatches);
+Result<ConvertPlan> PlanConversion(const checkpoint::OpenedSource& source,
+                                   const PlanOptions& options, std::vector<Mismatch>* mismatches);
 
 }  // namespace ulmus::apps

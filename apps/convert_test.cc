@@ -405,7 +405,8 @@ TEST_F(Convert, SaysWhatAPathIsThatItDoesNotRead) {
     EXPECT_EQ(output.exit_code, 1);
     EXPECT_THAT(output.text, AllOf(HasSubstr(message), Not(HasSubstr("not yet"))));
   };
-  refuse("orbax", "_METADATA", "does not read Orbax trees. Export it to a Hugging Face directory");
+  refuse("orbax", "_METADATA",
+         "reads neither. Use another checkpoint, or export it to a Hugging Face");
   refuse("torch", "__0_0.distcp", "PyTorch distributed checkpoint");
   refuse("pickle", "pytorch_model.bin", "never read");
   refuse("else", "readme", "neither a Hugging Face directory");
@@ -437,7 +438,7 @@ TEST_F(Convert, ARunDirectoryGivesItsLatestWholeCheckpoint) {
   std::ofstream(At("run/checkpoints/step-00000010/manifest.json")) << "{";
   const Output fallen = RunConvert(Arg("run") + Arg("b") + "--format hf");
   ASSERT_EQ(fallen.exit_code, 0) << fallen.text;
-  EXPECT_THAT(fallen.text, HasSubstr("older checkpoint"));
+  EXPECT_THAT(fallen.text, HasSubstr("passed over: "));
   EXPECT_EQ(TypeOf("b", "lm_head.weight").dtype, DType::kBF16);
 }
 

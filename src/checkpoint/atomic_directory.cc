@@ -27,6 +27,11 @@ Status MakeDirectory(const Path& path) {
   return Status();
 }
 
+Path WithSuffix(Path path, std::string_view suffix) {
+  path += suffix;
+  return path;
+}
+
 // Swaps the two, or moves the old one aside where the file system cannot swap.
 Status Replace(const Path& from, const Path& to) {
   if (renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) {
@@ -34,8 +39,7 @@ Status Replace(const Path& from, const Path& to) {
     return RemoveTree(from);
   }
   if (errno != EINVAL && errno != ENOSYS) return ErrnoError(errno, to, "replace");
-  Path old = to;
-  old += ".old";
+  const Path old = WithSuffix(to, kReplacedSuffix);
   TRY(RemoveTree(old));
   TRY(Rename(to, old));
   TRY(Rename(from, to));
@@ -44,21 +48,28 @@ Status Replace(const Path& from, const Path& to) {
 
 }  // namespace
 
+Status ClearLeftovers(const Path& path) {
+  const Path temp = WithSuffix(path, kIncompleteSuffix), old = WithSuffix(path, kReplacedSuffix);
+  FileDescriptor lock;
+  if (TRY(PathExists(temp))) lock = TRY(Lock(temp));  // nobody's: its writer is dead
+  if (TRY(PathExists(old))) {
+    const bool replaced = TRY(PathExists(path));
+    TRY(replaced ? RemoveTree(old) : Rename(old, path));
+  }
+  return lock.valid() ? RemoveTree(temp) : Status();
+}
+
 Result<AtomicDirectory> AtomicDirectory::Create(const Path& path, bool overwrite) {
   // "out/" and "out" are one directory with one temporary name.
   const Path target = path.has_filename() ? path : path.parent_path();
   if (target.empty() || target.filename() == "." || target.filename() == "..")
     return InvalidArgumentError("{}: name the directory to write", path);
+  TRY(ClearLeftovers(target));
   if (TRY(PathExists(target)) && !overwrite) {
     return AlreadyExistsError("{}: exists; choose another name or pass --overwrite", target);
   }
   if (target.has_parent_path()) TRY(CreateDirectories(target.parent_path()));
-  Path temp = target;
-  temp += ".incomplete";
-  if (TRY(PathExists(temp))) {
-    const FileDescriptor lock = TRY(Lock(temp));  // nobody's: its writer is dead
-    TRY(RemoveTree(temp));
-  }
+  Path temp = WithSuffix(target, kIncompleteSuffix);
   TRY(MakeDirectory(temp));
   FileDescriptor lock = TRY(Lock(temp));
   return AtomicDirectory(target, std::move(temp), overwrite, std::move(lock));

@@ -1,10 +1,20 @@
 // A directory that appears under its name complete or not at all.
 #pragma once
 
+#include <string_view>
+
 #include "base/file.h"
 #include "base/status.h"
 
 namespace ulmus::checkpoint {
+
+inline constexpr std::string_view kIncompleteSuffix = ".incomplete";
+inline constexpr std::string_view kReplacedSuffix =
+    ".incomplete.old";  // the old directory, moved aside where two cannot be swapped
+
+// Removes what a writer of `path` that died left behind; puts the old directory back if it had been
+// moved aside and nothing followed. kFailedPrecondition if a live process writes it.
+Status ClearLeftovers(const Path& path);
 
 // Files are written to `<path>.incomplete`; Commit() syncs it and renames it to `path`. Without
 // Commit() it is removed; what a killed process left behind, the next writer of the same path

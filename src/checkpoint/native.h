@@ -43,9 +43,9 @@ struct NativeWriterOptions {
 class NativeWriter : public TensorSink {
  public:
   // kAlreadyExists if there is something at `dst` (unless it may be
-  // overwritten: then kFailedPrecondition if it is no checkpoint); kResourceExhausted
-  // with needed and free bytes if the disk cannot hold the tensors. Removes what writers that died
-  // left behind.
+  // overwritten: then kFailedPrecondition if it is neither a checkpoint nor what is left of one);
+  // kResourceExhausted with needed and free bytes if the disk cannot hold the tensors. Removes what
+  // writers that died left behind.
   static Result<std::unique_ptr<NativeWriter>> Create(const Path& dst,
                                                       std::vector<TensorInfo> tensors,
                                                       NativeWriterOptions options = {});

@@ -37,11 +37,22 @@ Status CheckBaseName(std::string_view name, std::string_view what) {
   return Status();
 }
 
+// A checkpoint copied in part, or one whose removal was cut off: arrays and fixed files, no
+// manifest.
+Result<bool> AreRemains(const Path& dst) {
+  for (const std::string& name : TRY(ListDirectory(dst))) {
+    if (IsFixedName(name) || name == kOrbaxTreeName || name == kOrbaxCheckpointName) continue;
+    std::error_code error;
+    if (!std::filesystem::is_directory(dst / name, error)) return false;
+    for (const std::string& inner : TRY(ListDirectory(dst / name)))
+      if (inner != kZarrJson && inner != "c") return false;
+  }
+  return true;
+}
+
 // Not every folder may be destroyed by a slip of the keyboard.
 Status CheckReplaceable(const Path& dst) {
-  if (!TRY(PathExists(dst))) return Status();
-  const std::vector<std::string> names = TRY(ListDirectory(dst));
-  if (names.empty() || IsNativeCheckpoint(dst)) return Status();
+  if (!TRY(PathExists(dst)) || IsNativeCheckpoint(dst) || TRY(AreRemains(dst))) return Status();
   return FailedPreconditionError(
       "{}: is no checkpoint (it has no {}), so it is not replaced; remove it yourself or choose "
       "another name",

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/log.h"
 #include "checkpoint/element_cast.h"
@@ -142,28 +143,38 @@ Result<HostTensor> ReadTarget(const TensorSource& source, const WeightTarget& ta
   return tensor;
 }
 
+Result<Checkpoint> MakeCheckpoint(std::unique_ptr<TensorSource> source,
+                                  std::optional<std::string> config_json, const Path& path) {
+  if (!config_json)
+    return NotFoundError("{}: no config.json with it, which is needed to compute with the weights",
+                         path);
+  Checkpoint result{
+      .path = path, .folder = path, .source = std::move(source), .config = {}, .eos_token_ids = {}};
+  result.config = TRY(nn::olmo3::ConfigFromHf(*config_json, (path / "config.json").string()));
+  result.config.vocab_multiple = 1;
+  TRY(CheckTensors(result.config, *result.source, path));
+  result.eos_token_ids = TRY(EosTokens(*result.source, result.config));
+  return result;
+}
+
 }  // namespace
 
 Result<Checkpoint> OpenCheckpoint(const Path& path) {
   checkpoint::OpenedSource opened = TRY(checkpoint::OpenSource(path));
-  Checkpoint result = TRY(OpenCheckpoint(std::move(opened.tensors), opened.folder));
+  Checkpoint result =
+      TRY(MakeCheckpoint(std::move(opened.tensors), std::move(opened.config_json), opened.path));
   result.path = path;
   return result;
 }
 
 Result<Checkpoint> OpenCheckpoint(std::unique_ptr<TensorSource> source, const Path& path) {
-  const Result<std::string> text = source->LoadSideFile("config.json");
-  if (!text.ok()) {
-    return text.status().WithContext(
-        fmt::format("{}: its configuration is needed to compute with it", path.string()));
-  }
-  Checkpoint result{
-      .path = path, .folder = path, .source = std::move(source), .config = {}, .eos_token_ids = {}};
-  result.config = TRY(nn::olmo3::ConfigFromHf(*text, (path / "config.json").string()));
-  result.config.vocab_multiple = 1;
-  TRY(CheckTensors(result.config, *result.source, path));
-  result.eos_token_ids = TRY(EosTokens(*result.source, result.config));
-  return result;
+  std::optional<std::string> config_json;
+  Result<std::string> text = source->LoadSideFile("config.json");
+  if (text.ok())
+    config_json = *std::move(text);
+  else if (text.error().code() != StatusCode::kNotFound)
+    return text.status();
+  return MakeCheckpoint(std::move(source), std::move(config_json), path);
 }
 
 std::vector<WeightTarget> UnstackedTargets(const Config& config, DType dtype, const Mesh& mesh) {
