@@ -136,18 +136,20 @@ const Schema& RunSchema();
 // Recipes in the program: `preset = "olmo3_7b_stage1"`. presets/<name>.toml each, with the source
 // of every number beside it.
 std::span<const RecipeSource> Presets();
+bool IsPreset(std::string_view name);
 
 // What the command line names: a file, or a preset's name.
 Result<Recipe> ResolveRun(std::string_view file_or_preset, std::vector<std::string> flags,
                           std::vector<RecipeError>* errors = nullptr);
 
-// kInvalidArgument for what one table alone cannot tell: schedule, groups, skip options,
-// microbatches, vocabulary of data and model. Touches neither files nor devices. `num_devices`
-// fills in a mesh axis of 0; 0 leaves such an axis at 1.
-Result<RunConfig> ConfigFromRecipe(const Recipe& recipe);
+// kInvalidArgument lists what one table alone cannot tell: schedule, groups, skip options,
+// microbatches, vocabulary of data and model, sizes that do not divide over the mesh; `errors`, if
+// given, receives it one by one. Touches neither files nor devices; a mesh axis of 0 counts as 1.
+Result<RunConfig> ConfigFromRecipe(const Recipe& recipe,
+                                   std::vector<RecipeError>* errors = nullptr);
 
-// The mesh on so many devices (0: the product of the axes given). kInvalidArgument with the
-// equation: "6 devices % (tensor=4) = 2".
+// The mesh on so many devices (0: the product of the axes given); axes of one device are left out.
+// kInvalidArgument with the equation: "6 devices % (tensor=4) = 2".
 Result<Mesh> MeshOf(const MeshTable& table, int64_t num_devices = 0);
 
 // Last step of the run: [train] steps, or tokens in whole batches, or where the data ends (none:

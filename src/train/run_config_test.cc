@@ -1,0 +1,254 @@
+#include "train/run_config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "optim/schedule.h"
+
+namespace ulmus::train {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+Result<Recipe> ResolvePreset(const std::string& name, std::vector<std::string> flags = {}) {
+  return ResolveRun(name, std::move(flags));
+}
+
+RunConfig ConfigOf(const std::string& name, std::vector<std::string> flags = {}) {
+  const Result<Recipe> recipe = ResolvePreset(name, std::move(flags));
+  EXPECT_TRUE(recipe.ok()) << recipe.status().message();
+  if (!recipe.ok()) return {};
+  Result<RunConfig> config = ConfigFromRecipe(*recipe);
+  EXPECT_TRUE(config.ok()) << config.status().message();
+  return config.ok() ? *std::move(config) : RunConfig();
+}
+
+// The message with which `preset` and `flags` are refused; "" if they are not.
+std::string Refusal(const std::string& preset, std::vector<std::string> flags) {
+  const Result<Recipe> recipe = ResolvePreset(preset, std::move(flags));
+  if (!recipe.ok()) return recipe.status().message();
+  return ConfigFromRecipe(*recipe).status().message();
+}
+
+TEST(Presets, AllHoldAndReadBackFromTheirResolvedForm) {
+  ASSERT_FALSE(Presets().empty());
+  for (const RecipeSource& preset : Presets()) {
+    SCOPED_TRACE(preset.name);
+    const Result<Recipe> recipe = ResolvePreset(preset.name);
+    ASSERT_TRUE(recipe.ok()) << recipe.status().message();
+    const Result<RunConfig> config = ConfigFromRecipe(*recipe);
+    EXPECT_TRUE(config.ok()) << config.status().message();
+    const auto again =
+        Recipe::Resolve(RunSchema(), {.file = {"recipe.toml", recipe->ToToml({.origins = true})}});
+    ASSERT_TRUE(again.ok()) << again.status().message();
+    EXPECT_EQ(again->Hash(), recipe->Hash());
+    EXPECT_THAT(Differences(*again, *recipe), IsEmpty());
+  }
+}
+
+TEST(Schema, EveryFieldSaysWhatItIs) {
+  const auto check = [](const Schema& schema, const auto& self) -> void {
+    for (const Field& field : schema.fields()) {
+      EXPECT_NE(field.options.help, "") << field.key;
+      if (field.item) self(*field.item, self);
+    }
+  };
+  check(RunSchema(), check);
+}
+
+TEST(RunConfig, GivesModulesTheirOptions) {
+  const RunConfig config = ConfigOf("reference_run", {"train.microbatches=2"});
+  const StepOptions step = config.step_options();
+  EXPECT_EQ(step.global_batch, 16);
+  EXPECT_EQ(step.num_microbatches, 2);
+  EXPECT_EQ(step.sequence_length, 256);
+  EXPECT_EQ(step.forward.dtype, DType::kF32);
+  EXPECT_EQ(step.moments, DType::kF32);
+  EXPECT_EQ(step.clip, optim::ClipRule::kOlmoCore);
+  EXPECT_EQ(step.skip_metrics, SkipMetrics::kCrossEntropyAndRawNorm);
+  ASSERT_EQ(step.groups.size(), 1u);
+  EXPECT_EQ(step.groups[0].weight_decay, 0);
+  EXPECT_EQ(config.skip_options().interval, 128);
+  EXPECT_EQ(config.tokens_per_step(), 4096);
+  // train.csv of the run: 4e-05, 8e-05, then the peak at step 50.
+  EXPECT_DOUBLE_EQ(optim::LearningRate(config.learning_rate(), 1, 4096), 4e-5);
+  EXPECT_DOUBLE_EQ(optim::LearningRate(config.learning_rate(), 50, 50 * 4096), 2e-3);
+}
+
+TEST(RunConfig, GroupsReplaceTheDefault) {
+  const RunConfig config = ConfigOf(
+      "tiny", {R"(optim.groups=[{patterns = ["*norm*"], weight_decay = 0, lr_factor = 0.5}])"});
+  const std::vector<optim::ParamGroup> groups = config.step_options().groups;
+  ASSERT_EQ(groups.size(), 1u);
+  EXPECT_EQ(groups[0].patterns, std::vector<std::string>{"*norm*"});
+  EXPECT_EQ(groups[0].lr_factor, 0.5);
+  EXPECT_EQ(ConfigOf("tiny").step_options().groups[0].patterns,
+            optim::Olmo3ParamGroups()[0].patterns);
+}
+
+// What a group of parameters can get wrong (pytorch/torchtitan#2599).
+TEST(RunConfig, RefusesGroupsThatDoNotFit) {
+  const auto refusal = [](const std::string& groups) {
+    return Refusal("tiny", {"optim.groups=" + groups});
+  };
+  EXPECT_THAT(
+      refusal(R"([{patterns = ["model.embed_token.weight"], weight_decay = 0}])"),
+      AllOf(HasSubstr("matches none"), HasSubstr("did you mean 'model.embed_tokens.weight'"),
+            HasSubstr("--set optim.groups")));
+  EXPECT_THAT(refusal(R"([{patterns = ["*norm*"], weight_decay = 0},
+                          {patterns = ["model.norm.weight"], weight_decay = 1}])"),
+              HasSubstr("line break"));
+  EXPECT_THAT(refusal(R"([{patterns = ["*norm*"], weight_decay = 0}, )"
+                      R"({patterns = ["model.norm.weight"], weight_decay = 1}])"),
+              HasSubstr("belongs to groups 0 and 1"));
+  EXPECT_THAT(refusal(R"([{patterns = ["model.layers.0.*"], weight_decay = 0}])"), IsEmpty());
+  EXPECT_THAT(Refusal("reference_run",
+                      {"allow_override=optim.groups",
+                       R"(optim.groups=[{patterns = ["model.layers.0.*"], weight_decay = 0}])"}),
+              HasSubstr("share one stack of layers"));
+  EXPECT_THAT(refusal(R"([{patterns = ["*"], weight_decay = -0.1}])"), HasSubstr("must be >= 0"));
+  EXPECT_THAT(refusal(R"([{patterns = [], weight_decay = 0}])"), HasSubstr("patterns"));
+  EXPECT_THAT(refusal(R"([{patterns = ["*"]}])"), HasSubstr("weight_decay` is missing"));
+}
+
+// pytorch/torchtitan#1010 and EleutherAI/gpt-neox#1379: no length of a schedule divides by zero.
+TEST(RunConfig, SchedulesAreFiniteOrRefused) {
+  const auto phases = [](const char* text) {
+    return std::vector<std::string>{fmt::format("schedule.phases=[{{{}}}]", text)};
+  };
+  for (const char* text : {R"(kind = "wsd", lr = 1e-3, warmup = 80, decay = 20, t_max = 100)",
+                           R"(kind = "wsd", lr = 1e-3, warmup = 100, decay = 0, t_max = 100)",
+                           R"(kind = "cosine", lr = 1e-3, warmup = 0, t_max = 1)",
+                           R"(kind = "cosine", lr = 1e-3, warmup = 1, t_max = 1)",
+                           R"(kind = "maxtext_cosine", lr = 1e-3, warmup = 0, t_max = 1)",
+                           R"(kind = "linear", lr = 1e-3, warmup = 10, t_max = 10)",
+                           R"(kind = "half_cosine", lr = 1e-3, warmup = 10, t_max = 10)"}) {
+    SCOPED_TRACE(text);
+    const RunConfig config = ConfigOf("tiny", phases(text));
+    ASSERT_FALSE(config.schedule.phases.empty());
+    for (int64_t step = 1; step <= 102; ++step) {
+      const double lr = optim::LearningRate(config.learning_rate(), step, step * 1024);
+      EXPECT_TRUE(std::isfinite(lr) && lr >= 0) << "step " << step << ": " << lr;
+    }
+  }
+  struct Case {
+    const char* text;
+    const char* message;
+  };
+  for (const auto& [text, message] : std::initializer_list<Case>{
+           {R"(kind = "cosine", lr = 1e-3, warmup = 200, t_max = 100)", "warmup 200 > t_max 100"},
+           {R"(kind = "cosine", lr = 1e-3)", "t_max = 0"},
+           {R"(kind = "cosine", lr = 0, t_max = 9)", "lr = 0"},
+           {R"(kind = "wsd", lr = 1e-3, warmup = 90, decay = 20, t_max = 100)",
+            "warmup 90 + decay 20 = 110 > t_max 100"},
+           {R"(kind = "power_law", lr = 1e-3)", "warmup = 0"},
+           {R"(kind = "cosin", lr = 1e-3, t_max = 9)", "must be one of"},
+           {R"(kind = "cosine", lr = -1e-3, t_max = 9)", "must be >= 0"},
+           {R"(kind = "cosine", lr = 1e-3, t_max = -9)", "must be >= 0"}}) {
+    EXPECT_THAT(Refusal("tiny", phases(text)), HasSubstr(message)) << text;
+  }
+}
+
+// AI-Hypercomputer/maxtext#3649: nothing that a recipe says is dropped in silence.
+TEST(RunConfig, RefusesWhatIsNoValueOfItsKey) {
+  struct Case {
+    const char* flag;
+    const char* message;
+  };
+  for (const auto& [flag, message] :
+       std::initializer_list<Case>{{"train.stpes=5", "did you mean `train.steps`"},
+                                   {"optim.lr_peak=1e-4", "not a key"},
+                                   {"train.steps=-5", "must be >= 0"},
+                                   {"optim.eps=\"1e-8 \"", "wants a float"},
+                                   {"train.steps=null", "not TOML"},
+                                   {"train.steps=1e3", "wants an integer"},
+                                   {"train.steps=", "has no value"},
+                                   {"train.dtype=fp8", "must be one of"},
+                                   {"train.remat=some", "must be one of"},
+                                   {"optim.beta1=1.0", "must be < 1"},
+                                   {"optim.max_grad_norm=0", "must be > 0"},
+                                   {"mesh.data=-1", "must be >= 0"},
+                                   {"mesh.tensor=100000", "must be <= 32768"},
+                                   {"metrics.log_every=0", "must be >= 1"},
+                                   {"train.seed=9223372036854775808", "not TOML"}}) {
+    EXPECT_THAT(Refusal("tiny", {flag}), AllOf(HasSubstr(message), HasSubstr("--set"))) << flag;
+  }
+  EXPECT_THAT(Refusal("reference_run", {"model.num_layers=4"}),
+              AllOf(HasSubstr("locked at 8"), HasSubstr("preset reference_run:"),
+                    HasSubstr("allow_override")));
+  EXPECT_THAT(Refusal("reference_run", {"optim.moments=bfloat16"}), HasSubstr("locked"));
+  EXPECT_THAT(Refusal("reference_run", {"model.num_layers=4", "allow_override=model.num_layers"}),
+              IsEmpty());
+}
+
+TEST(RunConfig, ListsAllThatTablesTellTogether) {
+  std::vector<RecipeError> errors;
+  const Result<Recipe> recipe = ResolvePreset(
+      "tiny", {"train.tokens=5000", "data.vocab_size=5000", "mesh.data=0", "mesh.fsdp=0",
+               "train.start_with=weights_and_moments",
+               R"(eval.sets=[{name = "a", paths = ["x"]}, {name = "a", paths = ["y"]}])"});
+  ASSERT_TRUE(recipe.ok()) << recipe.status().message();
+  EXPECT_FALSE(ConfigFromRecipe(*recipe, &errors).ok());
+  std::vector<std::string> keys;
+  for (const RecipeError& error : errors) keys.push_back(error.key);
+  EXPECT_THAT(keys, ::testing::UnorderedElementsAre("train.steps", "data.vocab_size", "mesh",
+                                                    "train.start_with", "eval.sets[1].name"));
+}
+
+// AI-Hypercomputer/maxtext#4123: what does not divide is refused with the equation.
+TEST(MeshOf, RefusesWhatDoesNotDivideWithTheEquation) {
+  EXPECT_EQ(MeshOf({.data = 0, .tensor = 4}, 6).status().message(),
+            "mesh: 6 devices % (tensor=4) = 2; change an axis so that it is 0");
+  EXPECT_THAT(MeshOf({.data = 2, .tensor = 2}, 8).status().message(),
+              HasSubstr("8 devices % (data=2 * tensor=2) = 0, but only 4 of them"));
+  EXPECT_THAT(MeshOf({.data = 0, .fsdp = 0}).status().message(),
+              HasSubstr("mesh.data = 0 and mesh.fsdp = 0"));
+  EXPECT_THAT(MeshOf({.data = -2}).status().message(), HasSubstr("mesh.data = -2"));
+  EXPECT_THAT(Refusal("tiny", {"mesh.data=4", "data.global_batch=10"}),
+              HasSubstr("10 % (data=4) = 2"));
+  EXPECT_THAT(Refusal("tiny", {"mesh.context=3"}), HasSubstr("128 % (context=3) = 2"));
+  EXPECT_THAT(Refusal("tiny", {"mesh.tensor=8"}), HasSubstr("% (tensor=8) = "));
+  EXPECT_THAT(Refusal("tiny", {"train.microbatches=3"}),
+              HasSubstr("8 instances % 3 microbatches = 2"));
+  EXPECT_THAT(Refusal("tiny", {"model.num_kv_heads=3"}), HasSubstr("4 % 3 = 1"));
+  EXPECT_THAT(Refusal("tiny", {"data.global_batch=9000000000000000000"}), HasSubstr("2^53"));
+}
+
+TEST(MeshOf, FillsInWhatIsLeft) {
+  EXPECT_EQ(MeshOf({.data = 0, .tensor = 4}, 8)->ToString(), "data=2 tensor=4");
+  EXPECT_EQ(MeshOf({.data = 0, .tensor = 4})->ToString(), "tensor=4");
+  EXPECT_EQ(MeshOf({.data = 0}, 1)->num_devices(), 1);
+  EXPECT_TRUE(MeshOf({})->axes().empty());
+}
+
+TEST(LastStep, IsStepsOrWholeBatchesOfTokensOrTheEndOfTheData) {
+  RunConfig config;
+  config.data.global_batch = 4;
+  config.data.sequence_length = 8;
+  EXPECT_EQ(*LastStep(config, 7), 7);
+  EXPECT_THAT(LastStep(config, std::nullopt).status().message(), HasSubstr("never end"));
+  config.train.steps = 5;
+  EXPECT_EQ(*LastStep(config, 7), 5);
+  EXPECT_EQ(*LastStep(config, std::nullopt), 5);
+  EXPECT_THAT(LastStep(config, 4).status().message(),
+              AllOf(HasSubstr("5 steps"), HasSubstr("after 4 of 4 instances")));
+  config.train.steps = 0;
+  config.train.tokens = 64;
+  EXPECT_EQ(*LastStep(config, 7), 2);
+  config.train.tokens = 65;
+  EXPECT_EQ(*LastStep(config, 7), 3);
+  config.train.tokens = INT64_MAX;
+  EXPECT_EQ(*LastStep(config, std::nullopt), INT64_MAX / 32 + 1);
+}
+
+TEST(ResolveRun, NamesThePresetThatMayHaveBeenMeant) {
+  const Status status = ResolveRun("refrence_run", {}).status();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.message(),
+              AllOf(HasSubstr("tiny"), HasSubstr("did you mean `reference_run`")));
+}
+
+}  // namespace
+}  // namespace ulmus::train
