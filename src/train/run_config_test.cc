@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "nn/olmo3/config.h"
 #include "optim/schedule.h"
 
 namespace ulmus::train {
@@ -14,6 +15,12 @@ using ::testing::IsEmpty;
 
 Result<Recipe> ResolvePreset(const std::string& name, std::vector<std::string> flags = {}) {
   return ResolveRun(name, std::move(flags));
+}
+
+// Later stages must be told where the stage before them is.
+std::vector<std::string> StartOf(const std::string& name) {
+  if (name.ends_with("stage2") || name.ends_with("stage3")) return {"train.start_from=before"};
+  return {};
 }
 
 RunConfig ConfigOf(const std::string& name, std::vector<std::string> flags = {}) {
@@ -36,7 +43,7 @@ TEST(Presets, AllHoldAndReadBackFromTheirResolvedForm) {
   ASSERT_FALSE(Presets().empty());
   for (const RecipeSource& preset : Presets()) {
     SCOPED_TRACE(preset.name);
-    const Result<Recipe> recipe = ResolvePreset(preset.name);
+    const Result<Recipe> recipe = ResolvePreset(preset.name, StartOf(preset.name));
     ASSERT_TRUE(recipe.ok()) << recipe.status().message();
     const Result<RunConfig> config = ConfigFromRecipe(*recipe);
     EXPECT_TRUE(config.ok()) << config.status().message();
@@ -46,6 +53,126 @@ TEST(Presets, AllHoldAndReadBackFromTheirResolvedForm) {
     EXPECT_EQ(again->Hash(), recipe->Hash());
     EXPECT_THAT(Differences(*again, *recipe), IsEmpty());
   }
+}
+
+// Sizes of the published models and of OLMo-core's configurations, by the table of nn/olmo3.
+TEST(Presets, HaveTheSizesOfTheirModels) {
+  for (const nn::olmo3::ConfigPreset& size : nn::olmo3::ConfigPresets()) {
+    SCOPED_TRACE(size.name);
+    nn::olmo3::Config model = ConfigOf(fmt::format("olmo3_{}", size.name)).model;
+    EXPECT_TRUE(model.last_layer_full);  // OLMo-core; no layer changes its kind
+    model.last_layer_full = false;
+    EXPECT_EQ(nn::olmo3::ConfigToRecipe(model), nn::olmo3::ConfigToRecipe(size.make()));
+  }
+}
+
+struct Point {
+  int64_t step;
+  double lr;
+};
+
+// spec: the stated rates of every stage, computed with OLMo-core 3.0.0 and MaxText's formula.
+TEST(Presets, HaveThePublishedRates) {
+  const std::pair<const char*, std::vector<Point>> stages[] = {
+      {"olmo3_7b_stage1",
+       {{1, 1.5e-07},
+        {1000, 1.5e-4},
+        {2000, 3e-4},
+        {100000, 2.955076828431e-4},
+        {597046, 1.650001781857e-4},
+        {597047, 1.649998021640e-4},
+        {800000, 1.254377251553e-4},
+        {1000000, 8.983407692446e-5},
+        {1413814, 3.932527167181e-5}}},
+      {"olmo3_7b_stage1_maxtext",
+       {{1, 0},
+        {2, 1.5007503751875937e-07},
+        {1001, 0.00015007503751875937},
+        {2000, 0.0003},
+        {100001, 0.0002968038584164301},
+        {1000001, 8.334741307099402e-05},
+        {1414078, 2.9999999999999997e-05}}},
+      {"olmo3_7b_stage2",
+       {{1, 2.071191848343e-4}, {23842, 1.035617642518e-4}, {47683, 4.34366933361e-9}, {47684, 0}}},
+      {"olmo3_7b_stage3",
+       {{1, 1.035617642518e-6},
+        {200, 2.071235285036e-4},
+        {6000, 1.046308687202e-4},
+        {11920, 1.767114823852e-8},
+        {11921, 0}}},
+      // t_max 707,000, as the preset says.
+      {"olmo3_32b_stage1",
+       {{1, 3e-07}, {2000, 6e-4}, {100000, 5.746607124024e-4}, {656000, 6.694265504809e-05}}},
+      // lr * (1 - step / 23842), and lr * min(step / 200, (11921 - step) / 11721).
+      {"olmo3_32b_stage2",
+       {{1, 0.0002071235285 * 23841 / 23842}, {11921, 0.00010356176425}, {23842, 0}}},
+      {"olmo3_32b_stage3",
+       {{1, 1.0356176425e-6}, {200, 0.0002071235285}, {6000, 0.0002071235285 * 5921 / 11721}}}};
+  for (const auto& [name, points] : stages) {
+    const RunConfig config = ConfigOf(name, StartOf(name));
+    for (const auto& [step, lr] : points) {
+      EXPECT_NEAR(
+          optim::LearningRate(config.learning_rate(), step, step * config.tokens_per_step()), lr,
+          1e-12 * 3e-4 + 1e-12 * lr)
+          << name << " step " << step;
+    }
+  }
+}
+
+TEST(Presets, HaveThePublishedBatchesAndEnds) {
+  struct Row {
+    const char* name;
+    int64_t tokens_per_step, last_step;
+  };
+  for (const auto& [name, tokens_per_step, last_step] :
+       {Row{"olmo3_7b", 4194304, 1192093}, Row{"olmo3_7b_stage1", 4194304, 1413814},
+        Row{"olmo3_7b_stage1_maxtext", 4194304, 1414078}, Row{"olmo3_7b_stage2", 2097152, 47684},
+        Row{"olmo3_7b_stage3", 4194304, 11921}, Row{"olmo3_32b_stage1", 8388608, 656000},
+        Row{"olmo3_32b_stage2", 4194304, 23842}, Row{"olmo3_32b_stage3", 8388608, 11921},
+        Row{"olmo3_190m", 524288, 7262}}) {
+    const RunConfig config = ConfigOf(name, StartOf(name));
+    EXPECT_EQ(config.tokens_per_step(), tokens_per_step) << name;
+    const Result<int64_t> last = LastStep(config, std::nullopt);
+    ASSERT_TRUE(last.ok()) << name << ": " << last.status().message();
+    EXPECT_EQ(*last, last_step) << name;
+  }
+}
+
+TEST(Presets, CurvesEndWhereTheRunDoes) {
+  for (const RecipeSource& preset : Presets()) {
+    const RunConfig config = ConfigOf(preset.name, StartOf(preset.name));
+    // These stop before their curves end.
+    if (preset.name == "olmo3_7b_stage1" || preset.name == "olmo3_32b" ||
+        preset.name == "olmo3_32b_stage1")
+      continue;
+    EXPECT_EQ(*LastStep(config, std::nullopt), config.schedule.phases.back().t_max) << preset.name;
+  }
+}
+
+TEST(Presets, PublishedStagesAreLocked) {
+  for (const RecipeSource& preset : Presets()) {
+    if (preset.name.find("stage") == std::string::npos) continue;
+    for (const char* flag :
+         {"model.num_layers=3", "model.vocab_multiple=3", "optim.moments=bfloat16",
+          "optim.weight_decay=0.2", "optim.skip=off", "data.seed=3", "data.global_batch=8",
+          "data.sequence_length=128", "data.order=grain", "data.ngram_max_count=7",
+          "train.dtype=float32", "train.init=maxtext"}) {
+      const std::string key = std::string(flag).substr(0, std::string(flag).find('='));
+      EXPECT_THAT(Refusal(preset.name, {flag}), HasSubstr(fmt::format("`{}` is locked", key)))
+          << preset.name << " " << flag;
+    }
+    // What belongs to the machine and to the files is not.
+    EXPECT_THAT(
+        Refusal(preset.name, {"data.paths=[\"a.npy\"]", "train.microbatches=4", "mesh.fsdp=8",
+                              "train.remat=full", "checkpoint.every=7", "train.start_from=before"}),
+        IsEmpty())
+        << preset.name;
+  }
+}
+
+TEST(Presets, LaterStagesWantTheStageBefore) {
+  EXPECT_THAT(Refusal("olmo3_7b_stage2", {}),
+              AllOf(HasSubstr("train.start_from"), HasSubstr("weights_and_moments")));
 }
 
 TEST(Schema, EveryFieldSaysWhatItIs) {
