@@ -158,13 +158,14 @@ void AddTokenize(CLI::App& app, Run& run) {
       ->required();
   command
       ->add_option("input", options->inputs,
-                   ".jsonl (one document a line) or text files (one document a file); .gz and .zst "
-                   "are unpacked")
+                   ".jsonl (one document a line), .parquet (one a row) or text files (one a file); "
+                   ".gz and .zst are unpacked")
       ->required();
   command->add_option("--dtype", options->dtype, "u16 or u32, little-endian")
       ->capture_default_str();
   command->add_option("--eos", options->eos, "Token that ends each document [<|endoftext|>]");
-  command->add_option("--field", options->field, "Field with the text")->capture_default_str();
+  command->add_option("--field", options->field, "Field or column with the text")
+      ->capture_default_str();
   command->add_flag("--lines", options->lines,
                     "In text files each line is a document, not the file");
   command->add_flag("--skip-bad", options->skip_bad,

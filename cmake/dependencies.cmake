@@ -37,7 +37,10 @@ target_link_libraries(ulmus_pcre2 INTERFACE ${PCRE2_LIBRARY})
 set(PJRT_INCLUDE_DIR ${ULMUS_DEPS_DIR}/wheels/xla-cpu-pjrt/xla_plugins/xla_cpu_pjrt/include)
 # XLA FFI headers (wheel jaxlib). Used in src/kernels only; not warning-clean, hence SYSTEM.
 set(XLA_FFI_INCLUDE_DIR ${ULMUS_DEPS_DIR}/wheels/jaxlib/jaxlib/include)
-foreach(header ${PJRT_INCLUDE_DIR}/pjrt_c_api.h ${XLA_FFI_INCLUDE_DIR}/xla/ffi/api/ffi.h)
+# Arrow C++ (wheel pyarrow): Parquet. Used in one module that src/data opens on demand; see its CMakeLists.txt.
+set(ARROW_DIR ${ULMUS_DEPS_DIR}/wheels/pyarrow/pyarrow)
+foreach(header ${PJRT_INCLUDE_DIR}/pjrt_c_api.h ${XLA_FFI_INCLUDE_DIR}/xla/ffi/api/ffi.h
+    ${ARROW_DIR}/include/parquet/column_reader.h)
   if(NOT EXISTS ${header})
     message(FATAL_ERROR "${header} is missing. Run `make setup`, which fetches and unpacks the pinned wheels.")
   endif()
@@ -46,3 +49,9 @@ add_library(ulmus_pjrt_header INTERFACE)
 target_include_directories(ulmus_pjrt_header SYSTEM INTERFACE ${PJRT_INCLUDE_DIR})
 add_library(ulmus_ffi_header INTERFACE)
 target_include_directories(ulmus_ffi_header SYSTEM INTERFACE ${XLA_FFI_INCLUDE_DIR})
+file(GLOB ARROW_LIBRARIES ${ARROW_DIR}/libparquet.so.* ${ARROW_DIR}/libarrow.so.*)
+add_library(ulmus_arrow INTERFACE)
+target_include_directories(ulmus_arrow SYSTEM INTERFACE ${ARROW_DIR}/include)
+target_link_libraries(ulmus_arrow INTERFACE ${ARROW_LIBRARIES})
+# Where programs and tests find that module: beside them, also when both were copied elsewhere, or in the build tree.
+list(APPEND CMAKE_BUILD_RPATH "$ORIGIN" ${CMAKE_BINARY_DIR})

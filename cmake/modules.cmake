@@ -6,6 +6,7 @@
 #   x_plugin_test.cc  -> <name>_plugin_test, label "plugin": needs a CPU PJRT plugin
 #   x_aot_test.cc     -> <name>_aot_test, label "aot": compiles ahead of time with libtpu or the CUDA plugin
 #   x_bench.cc        -> <name>_bench
+#   x_module.cc       -> none of these: a library that is loaded at run time, described in the folder's CMakeLists.txt
 function(add_module name)
   cmake_parse_arguments(ARG "" "" "DEPS;LIBS;TEST_DEPS;PROTOS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS *.cc)
@@ -16,7 +17,7 @@ function(add_module name)
   list(FILTER benches INCLUDE REGEX "_bench\\.cc$")
   set(fuzzers ${sources})
   list(FILTER fuzzers INCLUDE REGEX "_fuzz\\.cc$")
-  list(FILTER sources EXCLUDE REGEX "_(test|bench|fuzz)\\.cc$")
+  list(FILTER sources EXCLUDE REGEX "_(test|bench|fuzz|module)\\.cc$")
 
   set(lib ulmus_${name})
   add_library(${lib} STATIC ${sources})

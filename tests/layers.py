@@ -20,7 +20,7 @@ LEVELS = {
 }  # fmt: skip
 
 # Foreign headers that one module hides from all others.
-HIDDEN = {"pjrt_c_api.h": "pjrt", "xla/ffi/": "kernels"}
+HIDDEN = {"pjrt_c_api.h": "pjrt", "xla/ffi/": "kernels", "arrow/": "data", "parquet/": "data"}
 VAGUE_NAMES = {"utils", "util", "common", "misc", "helpers", "helper"}
 
 # Programs and tests across modules, beside src/.

@@ -97,6 +97,14 @@ class Setup(unittest.TestCase):
         self.assertNotIn("lib/a.so", files)
         self.assertIn("ulmus_example-1.0.dist-info/METADATA", files)
 
+    def test_unpack_may_name_several_prefixes(self) -> None:
+        sha256 = self.make_wheel({"lib/a.so": "library", "lib/b.so": "other", "lib/include/a.h": "header"})
+        self.pin(sha256, "  # unpack: lib/include/ lib/a.")
+        self.run_setup()
+        files = json.loads((self.unpacked / ".wheel.json").read_text())["files"]
+        self.assertLessEqual({"lib/a.so", "lib/include/a.h"}, files.keys())
+        self.assertNotIn("lib/b.so", files)
+
     def test_wrong_checksum_names_wheel_and_both_sums(self) -> None:
         found = hashlib.sha256((self.index / FILE).read_bytes()).hexdigest()
         self.pin("0" * 64)

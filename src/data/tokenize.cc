@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "data/tokenize_output.h"
+#include "tokenizer/utf8.h"
 
 namespace ulmus::data {
 namespace {
@@ -167,14 +168,16 @@ class Encoder {
 
  private:
   Status Add(const Record& record, Encoded& out) const {
-    const int64_t limit = options_.records.max_document_bytes;
-    if (record.too_long) {
-      return OutOfRangeError("more than {} bytes; --max-document-mb allows more", limit);
+    TRY(Status(record.error));
+    if (record.kind == RecordKind::kBytes) return AddText(record.data, out);
+    if (record.kind == RecordKind::kText) {
+      const size_t valid = tokenizer::ValidUtf8Prefix(record.data);
+      if (valid < record.data.size()) return DataLossError("byte {} is not UTF-8", valid);
+      return AddText(record.data, out);
     }
-    if (!record.is_json) return AddText(record.data, out);
     const std::string text = TRY(TextOfJson(record.data, options_.records.field));
-    if (static_cast<int64_t>(text.size()) > limit)
-      return OutOfRangeError("{} bytes; --max-document-mb allows more", text.size());
+    const int64_t limit = options_.records.max_document_bytes;
+    if (static_cast<int64_t>(text.size()) > limit) return DocumentTooLong(limit);
     return AddText(text, out);
   }
 

@@ -7,6 +7,7 @@
 
 #include "base/edit_distance.h"
 #include "data/tokenize_bytes.h"
+#include "data/tokenize_parquet.h"
 
 namespace ulmus::data {
 namespace {
@@ -15,19 +16,26 @@ using Json = nlohmann::json;
 
 class Lines : public RecordReader {
  public:
-  Lines(LineReader reader, bool is_json, const RecordPosition& from)
-      : reader_(std::move(reader)), is_json_(is_json), start_(from), number_(from.records) {}
+  Lines(LineReader reader, RecordKind kind, int64_t max_document_bytes, const RecordPosition& from)
+      : reader_(std::move(reader)),
+        kind_(kind),
+        max_document_bytes_(max_document_bytes),
+        start_(from),
+        number_(from.records) {}
 
   Result<bool> Next(Record& record) override {
+    record = {};
+    bool too_long = false;
     do {
-      if (!TRY(reader_.Next(record.data, record.too_long))) return false;
+      if (!TRY(reader_.Next(record.data, too_long))) return false;
       ++number_;
       if (!record.data.empty() && record.data.back() == '\r') record.data.pop_back();
       // Blank lines between objects hold no record; the last line often is one.
-    } while (is_json_ && !record.too_long &&
+    } while (kind_ == RecordKind::kJson && !too_long &&
              record.data.find_first_not_of(" \t") == std::string::npos);
     record.number = number_;
-    record.is_json = is_json_;
+    record.kind = kind_;
+    if (too_long) record.error = DocumentTooLong(max_document_bytes_);
     return true;
   }
   RecordPosition position() const override {
@@ -37,7 +45,8 @@ class Lines : public RecordReader {
 
  private:
   LineReader reader_;
-  bool is_json_;
+  RecordKind kind_;
+  int64_t max_document_bytes_;
   RecordPosition start_;
   int64_t number_;
 };
@@ -50,13 +59,14 @@ class WholeText : public RecordReader {
 
   Result<bool> Next(Record& record) override {
     if (position_.records > 0) return false;
-    record = {.data = {}, .number = 1, .is_json = false, .too_long = false};
+    record = {};
+    record.number = 1;
     std::vector<char> block(size_t{1} << 20);
     while (const size_t count = TRY(source_->Read(block))) {
       position_.bytes += static_cast<int64_t>(count);
       if (position_.bytes > max_bytes_) {
         record.data.clear();
-        record.too_long = true;
+        record.error = DocumentTooLong(max_bytes_);
         break;  // the rest is not needed to tell that
       }
       record.data.append(block.data(), count);
@@ -167,8 +177,9 @@ Result<std::unique_ptr<RecordReader>> OpenRecords(const Path& path, const Record
         std::make_unique<WholeText>(std::move(source), options.max_document_bytes, from));
   // JSON may write a byte of text with six (\u0007).
   const int64_t max_line_bytes = options.max_document_bytes * (is_json ? 6 : 1) + 4096;
-  return std::unique_ptr<RecordReader>(
-      std::make_unique<Lines>(LineReader(std::move(source), max_line_bytes), is_json, from));
+  return std::unique_ptr<RecordReader>(std::make_unique<Lines>(
+      LineReader(std::move(source), max_line_bytes),
+      is_json ? RecordKind::kJson : RecordKind::kBytes, options.max_document_bytes, from));
 }
 
 }  // namespace ulmus::data

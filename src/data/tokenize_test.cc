@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/hash.h"
+#include "data/testing/testdata.h"
 #include "data/tokenize_bytes.h"
 #include "data/tokenize_output.h"
 #include "tokenizer/testing.h"
@@ -176,7 +177,8 @@ TEST_F(TokenizeTest, ShardsEndOnDocuments) {
 TEST_F(TokenizeTest, GoesOnToTheSameBytesAfterAnyStop) {
   const std::string text = Jsonl(40);
   const std::vector<Path> inputs = {Write("a.jsonl", text), Write("b.jsonl.gz", Gzip(text)),
-                                    Write("c.jsonl.zst", Zstd(text)), Write("d.txt", text)};
+                                    Write("c.jsonl.zst", Zstd(text)), Write("d.txt", text),
+                                    TestDataPath("parquet/zstd_small_pages.parquet")};
   TokenizeOptions options = Options(inputs, "whole");
   options.max_shard_tokens = 700;
   options.batch_bytes = 2000;
