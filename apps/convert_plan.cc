@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/json.h"
 #include "checkpoint/contained_file.h"  // Quoted
 #include "checkpoint/element_cast.h"
 #include "nn/olmo3/parameters.h"
@@ -20,7 +20,7 @@ using checkpoint::WeightFormat;
 using nn::olmo3::Config;
 using nn::olmo3::HfTensor;
 using nn::olmo3::TensorKind;
-using Json = nlohmann::ordered_json;
+using Json = OrderedJson;
 
 constexpr size_t kMaxTableLines = 40;
 
@@ -125,8 +125,11 @@ std::string_view TorchName(DType dtype) {
 
 // Changes only what the conversion changed; a text that already says so stays byte for byte.
 Result<std::string> EditConfig(const std::string& text, const PlanOptions& options) {
-  Json config = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!config.is_object()) return DataLossError("config.json: not a JSON object");
+  Result<Json> parsed = ParseOrderedJson(text);
+  if (!parsed.ok() || !parsed->is_object())
+    return DataLossError("config.json: {}",
+                         parsed.ok() ? std::string("no JSON object") : parsed.error().message());
+  Json& config = *parsed;
   bool changed = false;
   const auto set = [&](const char* key, const Json& value) {
     if (config.contains(key) && config[key] != value) {

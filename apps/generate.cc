@@ -8,6 +8,7 @@
 
 #include "apps/commands.h"
 #include "apps/model_options.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "infer/generate.h"
 #include "infer/stop_filter.h"
@@ -46,11 +47,13 @@ Result<std::vector<std::string>> ReadPrompts(const Path& path) {
     begin = end + 1;
     if (line.ends_with('\r')) line.pop_back();
     if (path.extension() == ".jsonl") {
-      const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-      if (!json.is_object() || !json.contains("prompt") || !json["prompt"].is_string())
-        return InvalidArgumentError("{}, line {}: expected {{\"prompt\": \"...\"}}", path.string(),
-                                    number);
-      line = json["prompt"].get<std::string>();
+      const Result<ulmus::Json> json = ParseJson(line);
+      if (!json.ok() || !json->is_object() || !json->contains("prompt") ||
+          !(*json)["prompt"].is_string())
+        return InvalidArgumentError("{}, line {}: {}, expected {{\"prompt\": \"...\"}}", path,
+                                    number,
+                                    json.ok() ? JsonExcerpt(*json) : json.error().message());
+      line = (*json)["prompt"].get<std::string>();
     }
     prompts.push_back(std::move(line));
   }

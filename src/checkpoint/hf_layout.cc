@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "base/check.h"
+#include "base/json.h"
 #include "checkpoint/contained_file.h"
 
 namespace ulmus::checkpoint {
@@ -293,16 +294,14 @@ std::string LayoutText(const HfLayout& layout) {
 }
 
 Result<HfLayout> ParseLayout(std::string_view text) {
-  using Json = nlohmann::json;
   const auto refuse = [](std::string_view reason) {
     return DataLossError("{}: {}; without the file the weights are laid out anew", kLayoutFileName,
                          reason);
   };
-  if (static_cast<int64_t>(text.size()) > kMaxSideFileBytes) return refuse("too large");
   if (text.find('\0') != std::string_view::npos) return refuse("holds a NUL byte");
-  const Json json = Json::parse(
-      text.begin(), text.end(), [](int depth, Json::parse_event_t, Json&) { return depth < 8; },
-      /*allow_exceptions=*/false);
+  const Result<Json> parsed = ParseJson(text, {.max_bytes = kMaxSideFileBytes, .max_depth = 8});
+  if (!parsed.ok()) return refuse(parsed.error().message());
+  const Json& json = *parsed;
   if (!json.is_object() || json.value("format", Json()) != "ulmus safetensors layout 1")
     return refuse("not a layout of version 1");
   const auto files = json.find("files");
@@ -329,9 +328,9 @@ Result<HfLayout> ParseLayout(std::string_view text) {
   const auto index = json.find("index");
   if (index != json.end() && index->is_string()) layout.index_text = index->get<std::string>();
   if (layout.index_text) {
-    const Result<WeightIndex> parsed = ParseWeightIndex(*layout.index_text);
-    if (!parsed.ok()) return refuse(parsed.error().message());
-    if (const Status agrees = CheckIndexAgainstFiles(*parsed, layout.files); !agrees.ok())
+    const Result<WeightIndex> weights = ParseWeightIndex(*layout.index_text);
+    if (!weights.ok()) return refuse(weights.error().message());
+    if (const Status agrees = CheckIndexAgainstFiles(*weights, layout.files); !agrees.ok())
       return refuse(agrees.message());
   } else if (layout.files.size() != 1) {
     return refuse("several files without an index");

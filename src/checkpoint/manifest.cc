@@ -6,8 +6,8 @@
 #include <mutex>
 #include <thread>
 
+#include "base/json.h"
 #include "base/thread.h"
-#include "checkpoint/zarr_json.h"
 
 namespace ulmus::checkpoint {
 namespace {
@@ -74,7 +74,7 @@ std::string ManifestText(const Manifest& manifest) {
 }
 
 Result<Manifest> ParseManifest(std::string_view text) {
-  Result<Json> root = ParseStrictJson(text);
+  Result<Json> root = ParseJson(text, {.max_bytes = kMaxManifestBytes});
   if (!root.ok()) return DataLossError("not JSON: {}", root.error().message());
   Manifest manifest = TRY(ManifestOf(*root));
   // Covers every byte: the checksum at the end is part of the text.

@@ -1,6 +1,6 @@
 #include "checkpoint/native_orbax.h"
 
-#include "checkpoint/zarr_json.h"
+#include "base/json.h"
 
 namespace ulmus::checkpoint {
 namespace {

@@ -5,12 +5,12 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "checkpoint/atomic_directory.h"
 #include "checkpoint/native.h"
 #include "checkpoint/native_orbax.h"
 #include "checkpoint/native_pipeline.h"
-#include "checkpoint/zarr_json.h"
 
 namespace ulmus::checkpoint {
 namespace {
@@ -339,7 +339,7 @@ Status NativeWriter::SetTrainState(std::string_view json) {
   if (static_cast<int64_t>(json.size()) > kMaxTrainStateBytes)
     return InvalidArgumentError("{}: {} bytes, more than the limit of {}", kTrainStateName,
                                 json.size(), kMaxTrainStateBytes);
-  const Result<Json> value = ParseStrictJson(json);
+  const Result<Json> value = ParseJson(json, {.max_bytes = kMaxTrainStateBytes});
   if (!value.ok()) return value.error().WithContext(kTrainStateName);
   if (!value->is_object())
     return InvalidArgumentError("{}: {}, expected an object", kTrainStateName, JsonExcerpt(*value));

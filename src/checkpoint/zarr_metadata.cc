@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "base/check.h"
-#include "checkpoint/zarr_json.h"
+#include "base/json.h"
 #include "tensor/host_tensor.h"
 
 namespace ulmus::checkpoint {
@@ -408,7 +408,7 @@ Result<ArrayMetadata> ParseArrayMetadata(std::string_view text) {
   if (static_cast<int64_t>(text.size()) > kMaxZarrJsonBytes)
     return InvalidArgumentError("{} bytes, more than the limit of {}", text.size(),
                                 kMaxZarrJsonBytes);
-  Json root = TRY(ParseStrictJson(text));
+  Json root = TRY(ParseJson(text));
   if (!root.is_object()) return InvalidArgumentError("{}, expected an object", JsonExcerpt(root));
   Fields fields(std::move(root), "zarr.json");
   if (const Json format = TRY(fields.Need("zarr_format")); format != 3)

@@ -1,9 +1,8 @@
 #include "checkpoint/zarr_metadata.h"
+#include "base/json.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include "checkpoint/zarr_json.h"
 
 namespace ulmus::checkpoint {
 namespace {
@@ -144,14 +143,6 @@ TEST(ZarrMetadata, BadFieldsAreNamed) {
     EXPECT_THAT(status.message(), HasSubstr(bad.says)) << bad.pointer << " " << bad.value;
   }
   EXPECT_TRUE(ParseArrayMetadata(With("/hint", R"({"must_understand":false})")).ok());
-}
-
-TEST(StrictJson, RefusesDuplicatesDepthAndTrailingBytes) {
-  EXPECT_TRUE(ParseStrictJson(R"({"a":{"a":1},"b":[{"a":1},{"a":2}]})").ok());
-  EXPECT_THAT(ParseStrictJson(R"({"a":1,"b":2,"a":3})").status().message(), HasSubstr("twice"));
-  EXPECT_THAT(ParseStrictJson(std::string(100'000, '[')).status().message(), HasSubstr("deeper"));
-  for (const char* bad : {"", "{} {}", "{,}", "nul", "\"\xff\"", "{\"a\":1e999}"})
-    EXPECT_EQ(ParseStrictJson(bad).status().code(), StatusCode::kInvalidArgument) << bad;
 }
 
 }  // namespace

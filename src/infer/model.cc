@@ -1,9 +1,9 @@
 #include "infer/model.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/json.h"
 #include "base/log.h"
 #include "checkpoint/element_cast.h"
 #include "checkpoint/open.h"
@@ -68,15 +68,17 @@ Status CheckTensors(const Config& config, const TensorSource& source, const Path
 Result<std::vector<int64_t>> EosTokens(const TensorSource& source, const Config& config) {
   std::vector<int64_t> ids;
   if (const auto text = source.LoadSideFile("generation_config.json"); text.ok()) {
-    const auto json = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
-    if (!json.is_object())
-      return DataLossError("generation_config.json: not a JSON object; mend or remove it");
+    const Result<Json> parsed = ParseJson(*text);
+    if (!parsed.ok() || !parsed->is_object())
+      return DataLossError("generation_config.json: {}; mend or remove it",
+                           parsed.ok() ? std::string("no JSON object") : parsed.error().message());
+    const Json& json = *parsed;
     const auto value = json.find("eos_token_id");
     if (value != json.end() && !value->is_null()) {
-      for (const auto& id : value->is_array() ? *value : nlohmann::json::array({*value})) {
+      for (const Json& id : value->is_array() ? *value : Json::array({*value})) {
         if (!id.is_number_integer())
           return DataLossError("generation_config.json: eos_token_id is {}, expected token ids",
-                               id.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+                               JsonExcerpt(id));
         ids.push_back(id.get<int64_t>());
       }
       return ids;

@@ -1,16 +1,14 @@
 // Hugging Face's config.json. Nothing a field says is dropped: each is read, known to leave the
 // arithmetic alone, or refused.
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/edit_distance.h"
+#include "base/json.h"
 #include "nn/olmo3/config.h"
 
 namespace ulmus::nn::olmo3 {
 namespace {
-
-using Json = nlohmann::json;
 
 constexpr const char* kSliding = "sliding_attention";
 constexpr const char* kFull = "full_attention";
@@ -89,30 +87,8 @@ std::string Shown(const Json& value) {
   return text;
 }
 
-// Parses without exceptions and refuses a key that stands twice in one object: readers differ in
-// which they take.
 Result<Json> ParseObject(std::string_view text) {
-  if (text.size() > kMaxHfConfigBytes) {
-    return InvalidArgumentError("{} bytes; expected at most {}", text.size(), kMaxHfConfigBytes);
-  }
-  std::vector<std::set<std::string>> keys;
-  std::string twice;
-  bool too_deep = false;
-  constexpr int kMaxDepth = 32;
-  const auto watch = [&](int depth, Json::parse_event_t event, Json& value) {
-    using Event = Json::parse_event_t;
-    too_deep |= depth > kMaxDepth;
-    if (event == Event::object_start) keys.emplace_back();
-    if (event == Event::object_end) keys.pop_back();
-    if (event == Event::key && !keys.back().insert(value.get<std::string>()).second) {
-      twice = value.get<std::string>();
-    }
-    return true;
-  };
-  Json json = Json::parse(text, watch, /*allow_exceptions=*/false);
-  if (json.is_discarded()) return InvalidArgumentError("not a JSON text");
-  if (too_deep) return InvalidArgumentError("nested deeper than {} levels", kMaxDepth);
-  if (!twice.empty()) return InvalidArgumentError("field `{}` stands twice", twice);
+  Json json = TRY(ParseJson(text, {.max_bytes = kMaxHfConfigBytes}));
   if (!json.is_object()) {
     return InvalidArgumentError("found {}, expected a JSON object", Shown(json));
   }
