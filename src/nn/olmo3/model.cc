@@ -93,6 +93,26 @@ Value LayerUnderPolicy(const Config& config, const LayerWeights& weights, LayerT
   return graph::Remat(inputs, body, {.save = remat.save})[0];
 }
 
+// A flag that is always true, for no token is negative, but which no compiler can know.
+Value AlwaysTrue(Value tokens) {
+  const Value first = Reshape(Slice(tokens, {0, 0}, {1, 1}), {});
+  return Compare(graph::Cmp::kGt, first, SplatLike(first, -1024));
+}
+
+// A layer outside a loop. Under a policy it stands in a branch: where its first and second run
+// stand side by side, XLA on CPUs merges them and keeps what the policy would drop, and one layer's
+// blocks lie in memory beside another's.
+Value LayerAlone(const Config& config, const LayerWeights& weights, LayerType type, Value x,
+                 const RopeTables& rope, const Inputs& inputs, const ForwardOptions& options,
+                 const std::string& name) {
+  const auto layer = [&] {
+    return LayerUnderPolicy(config, weights, type, x, rope, inputs.segment_ids, options, name);
+  };
+  if (!Remat(options).layer) return layer();
+  return graph::Cond(
+      AlwaysTrue(inputs.tokens), [&] { return Values{layer()}; }, [&] { return Values{x}; })[0];
+}
+
 // All places of one group. weights: the tensors of every place, one after another.
 Value ApplyGroup(const Config& config, const Values& weights, Value x, const RopeTables& rope,
                  Value segment_ids, const ForwardOptions& options) {
@@ -296,8 +316,8 @@ Value Hidden(const Config& config, const Weights& weights, const Inputs& inputs,
     first = GroupLayers(config).num_grouped();
   }
   for (int64_t layer = first; layer < config.num_layers; ++layer) {
-    x = LayerUnderPolicy(config, WeightsOfLayer(config, weights, layer), config.layer_type(layer),
-                         x, rope, inputs.segment_ids, options, fmt::format("layers.{}.", layer));
+    x = LayerAlone(config, WeightsOfLayer(config, weights, layer), config.layer_type(layer), x,
+                   rope, inputs, options, fmt::format("layers.{}.", layer));
   }
   const Value hidden = FinalNorm(config, weights, x);
   Note(options, "final_norm", hidden);
