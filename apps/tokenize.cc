@@ -1,12 +1,12 @@
 // `ulmus tokenize`: documents to token files, their sidecars and a manifest.
 #include <algorithm>
-#include <atomic>
 #include <csignal>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "apps/commands.h"
 #include "base/log.h"
+#include "base/stop_signal.h"
 #include "data/tokenize.h"
 
 namespace ulmus::apps {
@@ -30,15 +30,6 @@ struct Options {
   double save_interval_s = 10;
   bool json = false;
 };
-
-std::atomic<bool> stop_asked = false;
-
-// The first signal asks for a stop at the next batch; a second one ends the program at once, which
-// harms nothing: the saved state stays.
-extern "C" void AskToStop(int signal) {
-  stop_asked = true;
-  std::signal(signal, SIG_DFL);
-}
 
 Result<data::TokenizeOptions> Translate(const Options& options) {
   data::TokenizeOptions out;
@@ -125,9 +116,10 @@ void Print(const data::TokenizeReport& report, const Options& options) {
 Result<data::TokenizeReport> Work(const Options& options) {
   const data::TokenizeOptions work = TRY(Translate(options));
   const tokenizer::Tokenizer tokenizer = TRY(tokenizer::Tokenizer::Load(options.tokenizer));
-  for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, &AskToStop);
+  std::signal(SIGXFSZ, SIG_IGN);  // a limit on file sizes is an error of write(), as a full disk is
+  CatchStopSignals();             // a second one ends the program at once; the saved state stays
   ProgressLine line;
-  return data::Tokenize(tokenizer, work, stop_asked,
+  return data::Tokenize(tokenizer, work, &StopRequested,
                         [&line](const data::TokenizeProgress& now) { line.Update(now); });
 }
 
@@ -141,7 +133,8 @@ int RunTokenize(const Options& options) {
     Print(*report, options);
   }
   if (report->complete) return kExitOk;
-  fmt::print(stderr, "stopped and saved; the same command goes on from there\n");
+  fmt::print(stderr, "stopped by {} and saved; the same command goes on from there\n",
+             StopSignalName());
   return kExitRequeue;
 }
 

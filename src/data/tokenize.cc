@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <future>
@@ -272,10 +273,10 @@ class Writer {
   Writer(TokenOutput& output, const TokenizeOptions& options, int64_t total_bytes)
       : output_(output), options_(options), total_bytes_(total_bytes) {}
 
-  Status Run(BoundedQueue<BatchPtr>& order, const std::atomic<bool>& stop,
+  Status Run(BoundedQueue<BatchPtr>& order, const std::function<bool()>& stop,
              const std::function<void(const TokenizeProgress&)>& progress) {
     Clock::time_point saved = Clock::now();
-    while (!stop) {
+    while (!stop()) {
       std::optional<BatchPtr> batch = order.PopFor(std::chrono::milliseconds(100));
       if (!batch) {
         if (order.drained()) break;
@@ -322,7 +323,7 @@ class Writer {
 }  // namespace
 
 Result<TokenizeReport> Tokenize(const tokenizer::Tokenizer& tokenizer,
-                                const TokenizeOptions& options, const std::atomic<bool>& stop,
+                                const TokenizeOptions& options, const std::function<bool()>& stop,
                                 const std::function<void(const TokenizeProgress&)>& progress) {
   const Clock::time_point start = Clock::now();
   TRY(CheckOptions(tokenizer, options));
@@ -364,7 +365,7 @@ Result<TokenizeReport> Tokenize(const tokenizer::Tokenizer& tokenizer,
     work.Close();
     order.Close();
   }
-  const bool ended = status.ok() && !stop;
+  const bool ended = status.ok() && !stop();
   if (ended && output->num_documents() == 0) {
     status =
         InvalidArgumentError("the inputs hold no document ({} empty, {} bad); nothing is written",

@@ -3,7 +3,6 @@
 // output depends neither on the number of threads nor on interruptions.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -47,12 +46,12 @@ struct TokenizeReport {
   double seconds = 0;
 };
 
-// Runs until everything is written or `stop` becomes true. `progress` is called from the calling
-// thread. kInvalidArgument: options that cannot hold (dtype too small for the vocabulary, no EOS);
-// kDataLoss: a record or file that cannot be read, by file and line.
+// Runs until everything is written or `stop` gives true. `stop` and `progress` are called from the
+// calling thread. kInvalidArgument: options that cannot hold (dtype too small for the vocabulary,
+// no EOS); kDataLoss: a record or file that cannot be read, by file and line.
 Result<TokenizeReport> Tokenize(
     const tokenizer::Tokenizer& tokenizer, const TokenizeOptions& options,
-    const std::atomic<bool>& stop,
+    const std::function<bool()>& stop,
     const std::function<void(const TokenizeProgress&)>& progress = nullptr);
 
 }  // namespace ulmus::data

@@ -253,6 +253,13 @@ Status TokenOutput::OpenShard() {
 }
 
 Status TokenOutput::Append(std::span<const int32_t> ids, std::span<const int64_t> lengths) {
+  Status status = AppendDocuments(ids, lengths);
+  failed_ = failed_ || !status.ok();
+  return status;
+}
+
+Status TokenOutput::AppendDocuments(std::span<const int32_t> ids,
+                                    std::span<const int64_t> lengths) {
   const int64_t limit = options_.described.vocab_size;
   for (const int64_t length : lengths) {
     const std::span<const int32_t> document = ids.first(static_cast<size_t>(length));
@@ -295,6 +302,14 @@ void TokenOutput::Advance(const InputCursor& cursor, int64_t empty_documents, in
 }
 
 Status TokenOutput::Save() {
+  if (failed_)
+    return FailedPreconditionError("{}: not saved after a failed write", options_.prefix);
+  Status status = SaveState();
+  failed_ = !status.ok();
+  return status;
+}
+
+Status TokenOutput::SaveState() {
   if (tokens_.valid()) {
     const size_t index = state_.manifest.files.size();
     TRY(Flush());

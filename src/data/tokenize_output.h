@@ -50,7 +50,7 @@ class TokenOutput {
   int64_t num_documents() const { return state_.manifest.documents + state_.shard_documents; }
 
   // Appends whole documents, each with its EOS: `lengths` cut `ids`. kInternal if an id does not
-  // fit, with nothing of the document written.
+  // fit. After an error nothing is saved any more: what was saved before stays good.
   Status Append(std::span<const int32_t> ids, std::span<const int64_t> lengths);
   // Counts that belong to the text up to `cursor`, and the place itself; not durable before Save.
   void Advance(const InputCursor& cursor, int64_t empty_documents, int64_t bad_records);
@@ -77,6 +77,8 @@ class TokenOutput {
   Status Resume();
   std::string PrintState() const;
   Path ShardPath(size_t index, std::string_view suffix) const;
+  Status AppendDocuments(std::span<const int32_t> ids, std::span<const int64_t> lengths);
+  Status SaveState();
   Status OpenShard();
   Status Flush();
   Status EndShard();
@@ -90,6 +92,7 @@ class TokenOutput {
   State state_;
   bool complete_ = false;
   bool resumed_ = false;
+  bool failed_ = false;     // a batch may be there in part, or a buffer twice
   FileDescriptor tokens_;   // of the file in the making; closed between files
   FileDescriptor sidecar_;  // plain text until the file is ended
   Sha256 hash_;

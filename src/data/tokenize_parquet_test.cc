@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -164,7 +163,7 @@ TEST(Parquet, TextThatIsNotUtf8IsRefused) {
   options.inputs = {Golden("columns")};
   options.prefix = dir.path() / "out";
   options.records.field = "broken";
-  const std::atomic<bool> go_on = false;
+  const auto go_on = [] { return false; };
   const Status status = Tokenize(tokenizer::Reference(), options, go_on).status();
   EXPECT_EQ(status.code(), StatusCode::kDataLoss);
   EXPECT_THAT(status.message(), HasSubstr("columns.parquet:2: byte 0 is not UTF-8"));

@@ -2,9 +2,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <zlib.h>
 #include <zstd.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -25,7 +27,7 @@ using ::testing::IsEmpty;
 using tokenizer::Dolma2;
 using tokenizer::Reference;
 
-const std::atomic<bool> kGoOn = false;
+bool GoOn() { return false; }
 
 std::string Gzip(const std::string& text) {
   std::string out(compressBound(text.size()) + 64, '\0');
@@ -79,7 +81,7 @@ class TokenizeTest : public ::testing::Test {
     return options;
   }
   Status Failure(const TokenizeOptions& options) {
-    return Tokenize(Reference(), options, kGoOn).status();
+    return Tokenize(Reference(), options, GoOn).status();
   }
   std::vector<std::string> Names() { return *ListDirectory(dir_.path()); }
   // Names and bytes of everything under a prefix, without the lock.
@@ -110,7 +112,7 @@ class TokenizeTest : public ::testing::Test {
 TEST_F(TokenizeTest, WritesTokensSidecarAndManifest) {
   const Path first = Write("a.txt", "Hello world!");
   const Path second = Write("b.jsonl", "{\"text\": \" A\"}\n\n{\"text\": \"\"}\n{\"text\": \"x\"}");
-  const auto report = Tokenize(Dolma2(), Options({first, second}), kGoOn);
+  const auto report = Tokenize(Dolma2(), Options({first, second}), GoOn);
   ASSERT_TRUE(report.ok()) << report.status().message();
   EXPECT_THAT(Ids32(dir_.path() / "out-00000.npy"),
               ElementsAre(9906, 1917, 0, 100257, 362, 100257, 87, 100257));
@@ -132,7 +134,7 @@ TEST_F(TokenizeTest, OutputDependsNeitherOnThreadsNorOnBatchesNorOnPacking) {
   const std::string text = Jsonl(300);
   const Path plain = Write("a.jsonl", text);
   TokenizeOptions options = Options({plain});
-  ASSERT_TRUE(Tokenize(Reference(), options, kGoOn).ok());
+  ASSERT_TRUE(Tokenize(Reference(), options, GoOn).ok());
   const std::string expected = Files("out")["-00000.npy"];
   const std::string half = text.substr(0, text.find('\n', text.size() / 2) + 1);
   int run = 0;
@@ -144,7 +146,7 @@ TEST_F(TokenizeTest, OutputDependsNeitherOnThreadsNorOnBatchesNorOnPacking) {
     options = Options({Write(name, bytes)}, fmt::format("run{}", run));
     options.num_threads = 1 + run;
     options.batch_bytes = 300 + 1000 * run;
-    ASSERT_TRUE(Tokenize(Reference(), options, kGoOn).ok()) << name;
+    ASSERT_TRUE(Tokenize(Reference(), options, GoOn).ok()) << name;
     EXPECT_TRUE(Files(fmt::format("run{}", run))["-00000.npy"] == expected) << name;
     ++run;
   }
@@ -152,7 +154,7 @@ TEST_F(TokenizeTest, OutputDependsNeitherOnThreadsNorOnBatchesNorOnPacking) {
 
 TEST_F(TokenizeTest, UntrustedTextEndsNoDocument) {
   const Path input = Write("a.jsonl", Jsonl(20));
-  const auto report = Tokenize(Dolma2(), Options({input}), kGoOn);
+  const auto report = Tokenize(Dolma2(), Options({input}), GoOn);
   ASSERT_TRUE(report.ok());
   const std::vector<int32_t> ids = Ids32(dir_.path() / "out-00000.npy");
   EXPECT_EQ(std::count(ids.begin(), ids.end(), 100257), report->manifest.documents);
@@ -161,7 +163,7 @@ TEST_F(TokenizeTest, UntrustedTextEndsNoDocument) {
 TEST_F(TokenizeTest, ShardsEndOnDocuments) {
   TokenizeOptions options = Options({Write("a.jsonl", Jsonl(100))});
   options.max_shard_tokens = 200;
-  const auto report = Tokenize(Reference(), options, kGoOn);
+  const auto report = Tokenize(Reference(), options, GoOn);
   ASSERT_TRUE(report.ok());
   ASSERT_GT(report->manifest.files.size(), 5u);
   const int32_t eos = *Reference().eos_id();
@@ -182,13 +184,14 @@ TEST_F(TokenizeTest, GoesOnToTheSameBytesAfterAnyStop) {
   TokenizeOptions options = Options(inputs, "whole");
   options.max_shard_tokens = 700;
   options.batch_bytes = 2000;
-  ASSERT_TRUE(Tokenize(Reference(), options, kGoOn).ok());
+  ASSERT_TRUE(Tokenize(Reference(), options, GoOn).ok());
   options.prefix = dir_.path() / "parts";
   int stops = 0;
   while (true) {
-    std::atomic<bool> stop = false;
-    const auto report =
-        Tokenize(Reference(), options, stop, [&stop](const TokenizeProgress&) { stop = true; });
+    bool stop = false;
+    const auto report = Tokenize(
+        Reference(), options, [&stop] { return stop; },
+        [&stop](const TokenizeProgress&) { stop = true; });
     ASSERT_TRUE(report.ok()) << report.status().message();
     EXPECT_EQ(report->resumed, stops > 0);
     if (report->complete) break;
@@ -218,9 +221,9 @@ TEST_F(TokenizeTest, GoesOnToTheSameBytesAfterAnyStop) {
 
 TEST_F(TokenizeTest, ASecondRunFindsItComplete) {
   const TokenizeOptions options = Options({Write("a.jsonl", Jsonl(10))});
-  ASSERT_TRUE(Tokenize(Reference(), options, kGoOn).ok());
+  ASSERT_TRUE(Tokenize(Reference(), options, GoOn).ok());
   const auto before = Files("out");
-  const auto again = Tokenize(Reference(), options, kGoOn);
+  const auto again = Tokenize(Reference(), options, GoOn);
   ASSERT_TRUE(again.ok());
   EXPECT_TRUE(again->already_complete);
   EXPECT_TRUE(Files("out") == before);
@@ -228,13 +231,13 @@ TEST_F(TokenizeTest, ASecondRunFindsItComplete) {
 
 TEST_F(TokenizeTest, OtherSettingsAreRefusedUntilRestart) {
   TokenizeOptions options = Options({Write("a.jsonl", Jsonl(10))});
-  ASSERT_TRUE(Tokenize(Reference(), options, kGoOn).ok());
+  ASSERT_TRUE(Tokenize(Reference(), options, GoOn).ok());
   options.dtype = DType::kU16;
   const Status refused = Failure(options);
   EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition);
   EXPECT_THAT(refused.message(), HasSubstr("dtype u32, now u16"));
   options.restart = true;
-  const auto report = Tokenize(Reference(), options, kGoOn);
+  const auto report = Tokenize(Reference(), options, GoOn);
   ASSERT_TRUE(report.ok()) << report.status().message();
   EXPECT_EQ(FileSizeBytes(dir_.path() / "out-00000.npy").value(), 2 * report->manifest.tokens);
 }
@@ -242,9 +245,11 @@ TEST_F(TokenizeTest, OtherSettingsAreRefusedUntilRestart) {
 TEST_F(TokenizeTest, AnInputChangedSinceAStopIsRefused) {
   TokenizeOptions options = Options({Write("a.jsonl", Jsonl(100))});
   options.batch_bytes = 1000;
-  std::atomic<bool> stop = false;
-  ASSERT_TRUE(
-      Tokenize(Reference(), options, stop, [&](const TokenizeProgress&) { stop = true; }).ok());
+  bool stop = false;
+  ASSERT_TRUE(Tokenize(
+                  Reference(), options, [&stop] { return stop; },
+                  [&](const TokenizeProgress&) { stop = true; })
+                  .ok());
   Write("a.jsonl", Jsonl(100));  // same size, other time
   EXPECT_EQ(Failure(options).code(), StatusCode::kFailedPrecondition);
 }
@@ -252,9 +257,11 @@ TEST_F(TokenizeTest, AnInputChangedSinceAStopIsRefused) {
 TEST_F(TokenizeTest, APartialFileThatWasCutIsRefused) {
   TokenizeOptions options = Options({Write("a.jsonl", Jsonl(100))});
   options.batch_bytes = 1000;
-  std::atomic<bool> stop = false;
-  ASSERT_TRUE(
-      Tokenize(Reference(), options, stop, [&](const TokenizeProgress&) { stop = true; }).ok());
+  bool stop = false;
+  ASSERT_TRUE(Tokenize(
+                  Reference(), options, [&stop] { return stop; },
+                  [&](const TokenizeProgress&) { stop = true; })
+                  .ok());
   Write("out-00000.npy.partial", "");
   const Status status = Failure(options);
   EXPECT_EQ(status.code(), StatusCode::kDataLoss);
@@ -264,7 +271,7 @@ TEST_F(TokenizeTest, APartialFileThatWasCutIsRefused) {
 TEST_F(TokenizeTest, ADtypeTooSmallForTheVocabularyIsRefusedBeforeAnythingIsWritten) {
   TokenizeOptions options = Options({Write("a.jsonl", Jsonl(3))});
   options.dtype = DType::kU16;
-  const Status status = Tokenize(Dolma2(), options, kGoOn).status();
+  const Status status = Tokenize(Dolma2(), options, GoOn).status();
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(status.message(), HasSubstr("u16 holds ids up to 65535"));
   EXPECT_THAT(Files("out"), IsEmpty());
@@ -281,6 +288,29 @@ TEST_F(TokenizeTest, AnIdOutsideTheVocabularyIsNotWritten) {
   const int64_t lengths[] = {3};
   EXPECT_EQ((*output)->Append(ids, lengths).code(), StatusCode::kInternal);
   EXPECT_EQ((*output)->num_documents(), 0);
+}
+
+// A write that failed may have left a part of its bytes; room that comes later must not make it
+// count.
+TEST_F(TokenizeTest, NothingIsSavedAfterAFailedWrite) {
+  OutputOptions options;
+  options.prefix = dir_.path() / "out";
+  options.described.vocab_size = 10;
+  auto output = TokenOutput::Open(options);
+  ASSERT_TRUE(output.ok());
+  const std::vector<int32_t> ids(1 << 20, 1);
+  const int64_t lengths[] = {1 << 20};
+  const auto handler = signal(SIGXFSZ, SIG_IGN);
+  rlimit limit{};
+  getrlimit(RLIMIT_FSIZE, &limit);
+  const rlimit small = {.rlim_cur = 1 << 20, .rlim_max = limit.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &small);
+  const Status status = (*output)->Append(ids, lengths);
+  setrlimit(RLIMIT_FSIZE, &limit);
+  signal(SIGXFSZ, handler);
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted) << status.message();
+  EXPECT_EQ((*output)->Save().code(), StatusCode::kFailedPrecondition);
+  EXPECT_FALSE(*PathExists(dir_.path() / "out.state.json"));
 }
 
 TEST_F(TokenizeTest, TwoProcessesDoNotShareAPrefix) {
@@ -317,7 +347,7 @@ TEST_F(TokenizeTest, BadRecordsAreNamedByFileAndLine) {
     EXPECT_EQ(status.code(), c.code) << c.line << ": " << status.message();
     EXPECT_THAT(status.message(), HasSubstr(c.message)) << c.line;
     options.skip_bad = true;
-    const auto report = Tokenize(Reference(), options, kGoOn);
+    const auto report = Tokenize(Reference(), options, GoOn);
     ASSERT_TRUE(report.ok()) << report.status().message();
     EXPECT_EQ(report->manifest.bad_records, 1) << c.line;
     EXPECT_EQ(report->manifest.documents, 2);
@@ -335,7 +365,7 @@ TEST_F(TokenizeTest, ADocumentBeyondTheLimitIsRefusedOrSkipped) {
     options.restart = true;
     EXPECT_EQ(Failure(options).code(), StatusCode::kOutOfRange);
     options.skip_bad = true;
-    const auto report = Tokenize(Reference(), options, kGoOn);
+    const auto report = Tokenize(Reference(), options, GoOn);
     ASSERT_TRUE(report.ok()) << report.status().message();
     EXPECT_EQ(report->manifest.bad_records, 1);
     EXPECT_EQ(report->manifest.documents, 1);
@@ -374,7 +404,7 @@ TEST_F(TokenizeTest, InputsWithoutADocumentGiveNoFiles) {
 TEST_F(TokenizeTest, LinesMayBeDocuments) {
   TokenizeOptions options = Options({Write("a.txt", "one\r\ntwo\n\nthree")});
   options.records.lines = true;
-  const auto report = Tokenize(Reference(), options, kGoOn);
+  const auto report = Tokenize(Reference(), options, GoOn);
   ASSERT_TRUE(report.ok());
   EXPECT_EQ(report->manifest.documents, 3);
   EXPECT_EQ(report->manifest.empty_documents, 1);
