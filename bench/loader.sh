@@ -19,23 +19,32 @@ for i in range(4):
     np.random.default_rng(i).integers(0, 100257, 1 << 25, dtype=np.uint32).tofile(f"{sys.argv[1]}/{i}.npy")
 PY
 
-ULMUS_BENCH_TOKENS=$work/tokens "$build/src/data/data_bench" --benchmark_filter=LoadBatches \
-  --benchmark_format=json >"$work/ours.json" 2>"$work/ours.log" || { cat "$work/ours.log"; exit 1; }
-"$work/venv/bin/python" "$root/bench/loader_grain.py" "$work/tokens" 5 >"$work/grain.json" 2>"$work/grain.log" ||
-  { cat "$work/grain.log"; exit 1; }
-python3 - "$work/ours.json" "$work/grain.json" <<'PY'
-import json, sys
-ours = json.load(open(sys.argv[1]))
-grain = json.load(open(sys.argv[2]))
-best = 0
-for row in ours["benchmarks"]:
-    threads, work = row["name"].split("/")[1:3]
-    what = ("tokens, mask", "and targets", "and n-gram filter")[int(work)]
-    print(f"ulmus  threads={threads} {what:<18} {row['tokens_per_s']:.3e} tokens/s, "
-          f"{row['tokens_per_cpu_s']:.3e} per second of CPU")
-    if work == "1":
-        best = max(best, row["tokens_per_s"])
-for workers, rate in grain["tokens_per_s"].items():
-    print(f"grain {grain['version']} workers={workers}         {rate:.3e} tokens/s")
-print(f"ratio of the best: {best / grain['best']:.1f}")
+# Both sides take turns, so that other work on the machine slows both.
+rounds=${ROUNDS:-5}
+for ((round = 0; round < rounds; ++round)); do
+  ULMUS_BENCH_TOKENS=$work/tokens "$build/src/data/data_bench" --benchmark_filter='LoadBatches/2/[01]' \
+    --benchmark_format=json >"$work/ours.$round.json" 2>"$work/log" || { cat "$work/log"; exit 1; }
+  "$work/venv/bin/python" "$root/bench/loader_grain.py" "$work/tokens" 3 >"$work/grain.$round.json" 2>"$work/log" ||
+    { cat "$work/log"; exit 1; }
+done
+python3 - "$work" "$rounds" <<'PY'
+import collections, json, statistics, sys
+work, rounds = sys.argv[1], int(sys.argv[2])
+rates = collections.defaultdict(list)
+ratios = []
+for i in range(rounds):
+    ours = json.load(open(f"{work}/ours.{i}.json"))
+    grain = json.load(open(f"{work}/grain.{i}.json"))
+    for row in ours["benchmarks"]:
+        threads, kind = row["name"].split("/")[1:3]
+        what = ("tokens, mask", "tokens, mask, targets")[int(kind)]
+        rates[f"ulmus, {threads} threads: {what}"].append(row["tokens_per_s"])
+        if kind == "1":
+            ratios.append(row["tokens_per_s"] / grain["best"])
+    for workers, rate in grain["tokens_per_s"].items():
+        rates[f"grain {grain['version']}, {workers} workers: the same"].append(rate)
+print(f"tokens/s, median of {rounds} rounds (least, most)")
+for name, values in rates.items():
+    print(f"{name:<48} {statistics.median(values):.3e} ({min(values):.3e}, {max(values):.3e})")
+print(f"ratio to the best of Grain: median {statistics.median(ratios):.1f} ({min(ratios):.1f}, {max(ratios):.1f})")
 PY

@@ -50,6 +50,13 @@ FixedLengthOptions FixedLengthOf(const DataConfig& config) {
           .ids = IdsOf(config)};
 }
 
+// Beside the permutations.
+Path PackingDirOf(const DataConfig& config) {
+  if (!config.cache_dir.empty()) return config.cache_dir;
+  const Path cache = UserCacheDirectory();
+  return cache.empty() ? cache : cache / "packings";
+}
+
 Status CheckIds(const DataConfig& config) {
   for (const auto& [key, id] :
        {std::pair{"eos_id", config.eos_id}, {"pad_id", config.pad_id}, {"bos_id", config.bos_id}}) {
@@ -148,14 +155,16 @@ Result<std::shared_ptr<const TokenFiles>> OpenFiles(const DataConfig& config,
 Result<std::unique_ptr<InstanceSource>> OpenListed(const DataConfig& config) {
   std::vector<TokenFileSpec> specs = TRY(ListedFiles(config));
   auto files = TRY(OpenFiles(config, std::move(specs)));
-  if (config.dataset == "padded") return MakePadded(files, config.sequence_length, IdsOf(config));
+  if (config.dataset == "padded")
+    return MakePadded(files, config.sequence_length, IdsOf(config), PackingDirOf(config));
   if (config.dataset == "packed") {
     return MakePacked(
         files, {.sequence_length = config.sequence_length,
                 .ids = IdsOf(config),
                 .long_documents = config.long_documents == "fragment" ? LongDocuments::kFragment
                                                                       : LongDocuments::kTruncate,
-                .source_group_size = config.source_group_size});
+                .source_group_size = config.source_group_size,
+                .cache_dir = PackingDirOf(config)});
   }
   return MakeFixedLength(files, FixedLengthOf(config));
 }
@@ -278,7 +287,8 @@ StructSchema<DataConfig> MakeSchema() {
          .choices = {"olmo_core", "valid_tokens"}});
   s.Add("accept_fingerprint", &C::accept_fingerprint,
         {.help = "go on from a checkpoint of other data: its fingerprint", .allow_empty = true});
-  s.Add("cache_dir", &C::cache_dir, {.help = "keeps permutations; empty: below ~/.cache/ulmus"});
+  s.Add("cache_dir", &C::cache_dir,
+        {.help = "keeps permutations and packings; empty: below ~/.cache/ulmus"});
   s.Add("order_file", &C::order_file,
         {.help = "a permutation that OLMo-core wrote, used where it fits"});
   s.Add("loader_threads", &C::loader_threads, {.help = "that read batches", .min = 1, .max = 1024});

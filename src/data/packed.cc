@@ -7,23 +7,12 @@
 #include "base/log.h"
 #include "data/document_ends.h"
 #include "data/packing.h"
+#include "data/packing_file.h"
 #include "data/parallel.h"
 #include "data/python_shuffle.h"
 
 namespace ulmus::data {
 namespace {
-
-// A document, or the piece of one that an instance holds. 16 bytes: a stage has tens of millions.
-struct Piece {
-  int64_t first_token;
-  int32_t file;
-  int32_t num_tokens;  // at most T
-};
-
-struct Pieces {
-  std::vector<Piece> pieces;  // instance by instance
-  std::vector<int64_t> ends;  // pieces up to and including instance i
-};
 
 struct PackedIdentity {
   std::string fingerprint;
@@ -33,14 +22,14 @@ struct PackedIdentity {
 class PackedSource : public InstanceSource {
  public:
   PackedSource(std::shared_ptr<const TokenFiles> files, int64_t sequence_length,
-               const TokenizerIds& ids, Pieces pieces, PackedIdentity identity)
+               const TokenizerIds& ids, PackedPlan plan, PackedIdentity identity)
       : files_(std::move(files)),
         sequence_length_(sequence_length),
         ids_(ids),
-        pieces_(std::move(pieces)),
+        plan_(std::move(plan)),
         identity_(std::move(identity)) {}
 
-  int64_t num_instances() const override { return static_cast<int64_t>(pieces_.ends.size()); }
+  int64_t num_instances() const override { return static_cast<int64_t>(plan_.ends().size()); }
   int64_t sequence_length() const override { return sequence_length_; }
   const std::string& fingerprint() const override { return identity_.fingerprint; }
   std::string_view type() const override { return identity_.type; }
@@ -50,7 +39,7 @@ class PackedSource : public InstanceSource {
     CheckRow(row, sequence_length_);
     size_t at = 0;
     int32_t segment = kPaddingSegment;
-    for (const Piece& piece : Of(instance)) {
+    for (const PackedPiece& piece : Of(instance)) {
       const auto count = static_cast<size_t>(piece.num_tokens);
       if (!row.tokens.empty())
         TRY(files_->Read(piece.file, piece.first_token, row.tokens.subspan(at, count)));
@@ -71,7 +60,7 @@ class PackedSource : public InstanceSource {
 
   Result<InstanceOrigin> Describe(int64_t instance) const override {
     InstanceOrigin origin;
-    for (const Piece& piece : Of(instance)) {
+    for (const PackedPiece& piece : Of(instance)) {
       const TokenFileSpec& spec = files_->spec(piece.file);
       if (origin.ranges.empty()) origin.source = spec.label;
       origin.ranges.push_back({spec.path, piece.first_token, piece.num_tokens});
@@ -80,13 +69,13 @@ class PackedSource : public InstanceSource {
   }
 
  private:
-  std::span<const Piece> Of(int64_t instance) const {
+  std::span<const PackedPiece> Of(int64_t instance) const {
     CHECK(instance >= 0 && instance < num_instances(), "instance {} of {}", instance,
           num_instances());
     const auto at = static_cast<size_t>(instance);
-    const int64_t first = at == 0 ? 0 : pieces_.ends[at - 1];
-    return std::span(pieces_.pieces)
-        .subspan(static_cast<size_t>(first), static_cast<size_t>(pieces_.ends[at] - first));
+    const int64_t first = at == 0 ? 0 : plan_.ends()[at - 1];
+    return plan_.pieces().subspan(static_cast<size_t>(first),
+                                  static_cast<size_t>(plan_.ends()[at] - first));
   }
 
   static void FillSegment(const InstanceRow& row, size_t at, size_t count, int32_t segment) {
@@ -99,11 +88,16 @@ class PackedSource : public InstanceSource {
   std::shared_ptr<const TokenFiles> files_;
   int64_t sequence_length_;
   TokenizerIds ids_;
-  Pieces pieces_;
+  PackedPlan plan_;
   PackedIdentity identity_;
 };
 
-void AddPieces(std::vector<Piece>& pieces, int64_t file, const std::vector<int64_t>& ends,
+struct Pieces {
+  std::vector<PackedPiece> pieces;  // instance by instance
+  std::vector<int64_t> ends;        // pieces up to and including instance i
+};
+
+void AddPieces(std::vector<PackedPiece>& pieces, int64_t file, const std::vector<int64_t>& ends,
                int64_t sequence_length, LongDocuments policy) {
   int64_t start = 0;
   for (int64_t end : ends) {
@@ -122,7 +116,7 @@ void AddPieces(std::vector<Piece>& pieces, int64_t file, const std::vector<int64
 // Pieces of the files [begin, end), packed; or, without packing, each an instance of its own.
 Result<Pieces> PiecesOfGroup(const TokenFiles& files, int64_t begin, int64_t end,
                              const PackedOptions& options, bool pack) {
-  std::vector<Piece> found;
+  std::vector<PackedPiece> found;
   for (int64_t file = begin; file < end; ++file) {
     const auto ends = TRY(FindDocumentEnds(files, file, options.ids.documents()));
     AddPieces(found, file, ends, options.sequence_length, options.long_documents);
@@ -135,7 +129,7 @@ Result<Pieces> PiecesOfGroup(const TokenFiles& files, int64_t begin, int64_t end
   }
   std::vector<int64_t> lengths;
   lengths.reserve(found.size());
-  for (const Piece& piece : found) lengths.push_back(piece.num_tokens);
+  for (const PackedPiece& piece : found) lengths.push_back(piece.num_tokens);
   const Packing packing = PackBestFit(lengths, options.sequence_length);
   pieces.pieces.reserve(found.size());
   for (int64_t document : packing.documents)
@@ -165,6 +159,36 @@ Result<Pieces> PiecesOfAll(const TokenFiles& files, const PackedOptions& options
     for (int64_t end : pieces.ends) all.ends.push_back(before + end);
   }
   return all;
+}
+
+// From the cache if it is there, else made and kept there. Without the cache a start is slow, not
+// wrong, so that nothing about it is an error.
+Result<PackedPlan> PlanOf(const TokenFiles& files, const PackedOptions& options, bool pack) {
+  const auto make = [&]() -> Result<PackedPlan> {
+    Pieces all = TRY(PiecesOfAll(files, options, pack));
+    return PackedPlan(std::move(all.pieces), std::move(all.ends));
+  };
+  if (options.cache_dir.empty() || files.total_tokens() < options.cache_from_tokens) return make();
+  const std::string key = TRY(PackingKey(
+      fmt::format("packed={} length={} eos={} bos={} dtype={} fragment={} group={}", pack,
+                  options.sequence_length, options.ids.eos, options.ids.bos,
+                  Name(files.options().dtype), options.long_documents == LongDocuments::kFragment,
+                  options.source_group_size),
+      files));
+  const Path path = options.cache_dir / PackingFileName(key);
+  Result<PackedPlan> kept = PackedPlan::Open(path, key, files);
+  if (kept.ok()) return kept;
+  if (kept.status().code() != StatusCode::kNotFound)
+    LogWarning("made again: {}", kept.status().message());
+  PackedPlan plan = TRY(make());
+  if (plan.ends().empty()) return plan;
+  if (const Status status = WritePackedPlan(path, key, plan); !status.ok()) {
+    LogWarning("the next start looks for all documents again: {}", status.message());
+    return plan;
+  }
+  // Mapped, it takes no memory of its own.
+  Result<PackedPlan> mapped = PackedPlan::Open(path, key, files);
+  return mapped.ok() ? std::move(mapped) : Result<PackedPlan>(std::move(plan));
 }
 
 std::string Fingerprint(const TokenFiles& files, const PackedOptions& options, bool pack) {
@@ -205,25 +229,25 @@ Status Validate(const PackedOptions& options) {
 Result<std::unique_ptr<InstanceSource>> MakeOfDocuments(std::shared_ptr<const TokenFiles> files,
                                                         const PackedOptions& options, bool pack) {
   TRY(Validate(options));
-  Pieces pieces = TRY(PiecesOfAll(*files, options, pack));
-  if (pieces.ends.empty()) {
+  PackedPlan plan = TRY(PlanOf(*files, options, pack));
+  if (plan.ends().empty()) {
     return InvalidArgumentError(
         "the dataset has no document: {} files hold {} tokens in all, but no EOS ({}); check "
         "eos_token_id and dtype",
         files->size(), files->total_tokens(), options.ids.eos);
   }
   int64_t used = 0;
-  for (const Piece& piece : pieces.pieces) used += piece.num_tokens;
-  const auto num_instances = static_cast<int64_t>(pieces.ends.size());
+  for (const PackedPiece& piece : plan.pieces()) used += piece.num_tokens;
+  const auto num_instances = static_cast<int64_t>(plan.ends().size());
   LogInfo(
       "dataset: {} instances of {} tokens from {} documents or pieces; {} tokens of padding, {} "
       "tokens of the files are in no instance",
-      num_instances, options.sequence_length, pieces.pieces.size(),
+      num_instances, options.sequence_length, plan.pieces().size(),
       num_instances * options.sequence_length - used, files->total_tokens() - used);
   PackedIdentity identity{Fingerprint(*files, options, pack), pack ? "packed_fsl" : "padded_fsl"};
   return std::unique_ptr<InstanceSource>(
       std::make_unique<PackedSource>(std::move(files), options.sequence_length, options.ids,
-                                     std::move(pieces), std::move(identity)));
+                                     std::move(plan), std::move(identity)));
 }
 
 }  // namespace
@@ -234,10 +258,12 @@ Result<std::unique_ptr<InstanceSource>> MakePacked(std::shared_ptr<const TokenFi
 }
 
 Result<std::unique_ptr<InstanceSource>> MakePadded(std::shared_ptr<const TokenFiles> files,
-                                                   int64_t sequence_length,
-                                                   const TokenizerIds& ids) {
-  return MakeOfDocuments(std::move(files), {.sequence_length = sequence_length, .ids = ids},
-                         /*pack=*/false);
+                                                   int64_t sequence_length, const TokenizerIds& ids,
+                                                   Path cache_dir) {
+  return MakeOfDocuments(
+      std::move(files),
+      {.sequence_length = sequence_length, .ids = ids, .cache_dir = std::move(cache_dir)},
+      /*pack=*/false);
 }
 
 std::vector<TokenFileSpec> PermuteFiles(std::vector<TokenFileSpec> specs, uint64_t seed) {

@@ -174,5 +174,63 @@ TEST(PermuteFiles, FollowsPythonsShuffle) {
   EXPECT_EQ(order, "14563720");
 }
 
+class PackedCache : public ::testing::Test {
+ protected:
+  PackedCache() {
+    WriteDocuments(dir_.path() / "a", 100, {10, 12, 3, 6, 1, 15, 2, 9, 4, 13, 40});
+    WriteDocuments(dir_.path() / "b", 200, {5, 17, 16});
+  }
+  std::unique_ptr<InstanceSource> Pack(int64_t length = 16) const {
+    return PackOrDie(
+        {{dir_.path() / "a"}, {dir_.path() / "b"}},
+        {.sequence_length = length, .cache_dir = dir_.path() / "cache", .cache_from_tokens = 0});
+  }
+  std::vector<std::string> Kept() const { return *ListDirectory(dir_.path() / "cache"); }
+  TempDir dir_;
+};
+
+TEST_F(PackedCache, GivesTheSameInstances) {
+  const auto plain = PackOrDie({{dir_.path() / "a"}, {dir_.path() / "b"}}, {.sequence_length = 16});
+  const auto made = Pack();
+  ASSERT_EQ(Kept().size(), 1u);
+  const auto kept = Pack();
+  ASSERT_EQ(Kept().size(), 1u);
+  ExpectConforms(*made, *kept);
+  ASSERT_EQ(plain->num_instances(), kept->num_instances());
+  for (int64_t i = 0; i < plain->num_instances(); ++i)
+    EXPECT_EQ(ReadInstance(*plain, i).tokens, ReadInstance(*kept, i).tokens) << i;
+}
+
+TEST_F(PackedCache, IsOfOneDatasetOnly) {
+  Pack();
+  Pack(20);
+  EXPECT_EQ(Kept().size(), 2u);
+  WriteDocuments(dir_.path() / "b", 200, {17, 5, 16});
+  EXPECT_EQ(Pack()->Describe(0)->ranges[0].num_tokens, 16);
+  EXPECT_EQ(Kept().size(), 3u);
+}
+
+TEST_F(PackedCache, IsMadeAgainWhenDamaged) {
+  const auto whole = Pack();
+  const Path path = dir_.path() / "cache" / Kept()[0];
+  const std::string bytes = *ReadFile(path);
+  for (size_t at = 0; at < bytes.size(); ++at) {
+    std::string changed = bytes;
+    changed[at] ^= 1;
+    ASSERT_TRUE(WriteFileAtomic(path, changed).ok());
+    ASSERT_EQ(Pack()->num_instances(), whole->num_instances()) << at;
+    ASSERT_EQ(*ReadFile(path), bytes) << at;
+  }
+  for (const size_t size : {size_t{0}, size_t{8}, size_t{112}, bytes.size() - 1}) {
+    ASSERT_TRUE(WriteFileAtomic(path, bytes.substr(0, size)).ok());
+    ASSERT_EQ(Pack()->num_instances(), whole->num_instances()) << size;
+  }
+}
+
+TEST_F(PackedCache, GoesOnWithoutIt) {
+  ASSERT_TRUE(WriteFileAtomic(dir_.path() / "cache", "a file where the folder should be").ok());
+  EXPECT_GT(Pack()->num_instances(), 0);
+}
+
 }  // namespace
 }  // namespace ulmus::data
