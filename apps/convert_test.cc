@@ -14,6 +14,7 @@
 #include "apps/testing/run_program.h"
 #include "base/file.h"
 #include "checkpoint/hf_directory.h"
+#include "checkpoint/open.h"
 #include "checkpoint/testing/memory_source.h"
 
 namespace ulmus::apps {
@@ -345,32 +346,69 @@ TEST_F(Convert, AFullDiskLeavesNothing) {
   }
 }
 
-TEST_F(Convert, ASignalLeavesNothing) {
-  // 64 MB of embedding, a hole in the file: long enough to be struck while writing.
-  auto shapes = ModelShapes(/*tied=*/true);
-  constexpr int64_t kRows = 1'000'000;
-  shapes["model.embed_tokens.weight"] = {kRows, kD};
-  WriteModel("from", Typed(shapes, DType::kBF16), 1'000'000'000, /*tied=*/true);
-  json config = json::parse(ReadFile(At("from") / "config.json").value());
-  config["vocab_size"] = kRows;
-  std::ofstream(At("from") / "config.json") << config;
-  for (int signal : {SIGINT, SIGTERM}) {
+TEST_F(Convert, MoreThanTheDiskHoldsIsRefusedBeforeAnythingIsWritten) {
+  // A hole of an embedding, which takes no space itself.
+  const std::string huge = "buffers.huge";
+  auto types = Typed(ModelShapes(), DType::kBF16);
+  WriteModel("from", types);
+  types[huge] = {DType::kF32, {FreeDiskBytes(temp_.path()).value() / 4 + (1 << 20)}};
+  std::vector<TensorInfo> tensors;
+  for (const auto& [name, type] : types) tensors.push_back({name, type});
+  const auto layout = checkpoint::PlanHfLayout(tensors, {.max_shard_bytes = int64_t{1} << 60});
+  const std::string& header = layout->files[0].header_text;
+  const uint64_t length = header.size();
+  std::string bytes(8, '\0');
+  std::memcpy(bytes.data(), &length, 8);
+  const Path file = At("from") / "model.safetensors";
+  std::ofstream(file, std::ios::binary) << bytes << header;
+  ASSERT_EQ(truncate(file.c_str(), static_cast<off_t>(8 + length) + layout->TotalTensorBytes()), 0);
+  for (const char* format : {"hf", "ulmus"}) {
+    const Output output = RunConvert(Arg("from") + Arg("to") + "--keep-extra --format " + format);
+    EXPECT_EQ(output.exit_code, 1);
+    EXPECT_THAT(output.text, AllOf(HasSubstr("bytes needed"), HasSubstr("free")));
+    ExpectNothingAt("to");
+  }
+}
+
+// 64 MB of embedding, a hole in the file: long enough to be struck while writing.
+class ConvertCutOff : public Convert {
+ protected:
+  void SetUp() override {
+    auto shapes = ModelShapes(/*tied=*/true);
+    constexpr int64_t kRows = 1'000'000;
+    shapes["model.embed_tokens.weight"] = {kRows, kD};
+    WriteModel("from", Typed(shapes, DType::kBF16), 1'000'000'000, /*tied=*/true);
+    json config = json::parse(ReadFile(At("from") / "config.json").value());
+    config["vocab_size"] = kRows;
+    std::ofstream(At("from") / "config.json") << config;
+  }
+
+  // How a conversion to "to" ended that got `signal` once it had begun to write, `delay` later.
+  int EndAfter(int signal, const char* format, std::chrono::microseconds delay = {}) {
     const pid_t child = fork();
     if (child == 0) {
       execl(ULMUS_PROGRAM, "ulmus", "convert", At("from").c_str(), At("to").c_str(), "--format",
-            "hf", nullptr);
+            format, nullptr);
       _exit(127);
     }
     int status = 0;
     pid_t ended = 0;
-    while (!std::filesystem::exists(At("to.incomplete") / "model.safetensors") && ended == 0) {
+    while (!std::filesystem::exists(At("to.incomplete")) && ended == 0) {
       ended = waitpid(child, &status, WNOHANG);
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
+    std::this_thread::sleep_for(delay);
     if (ended == 0) {
       kill(child, signal);
       waitpid(child, &status, 0);
     }
+    return status;
+  }
+};
+
+TEST_F(ConvertCutOff, ASignalLeavesNothing) {
+  for (int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    const int status = EndAfter(signal, "hf");
     ASSERT_TRUE(WIFEXITED(status)) << signal;
     EXPECT_FALSE(std::filesystem::exists(At("to.incomplete")));
     // A machine that was faster than the signal has a complete directory.
@@ -380,6 +418,40 @@ TEST_F(Convert, ASignalLeavesNothing) {
     }
     std::filesystem::remove_all(At("to"));
   }
+}
+
+TEST_F(ConvertCutOff, KilledAtAnyInstantNothingOrAllIsThereAndTheNextRunSucceeds) {
+  for (const char* format : {"hf", "ulmus"}) {
+    int killed = 0;
+    for (int round = 0; round < 6; ++round) {
+      const int status = EndAfter(SIGKILL, format, std::chrono::milliseconds(8 * round));
+      killed += WIFSIGNALED(status) ? 1 : 0;
+      if (!std::filesystem::exists(At("to"))) continue;
+      EXPECT_TRUE(checkpoint::OpenSource(At("to")).ok()) << format;
+      std::filesystem::remove_all(At("to"));
+    }
+    EXPECT_GE(killed, 1) << "the machine is too fast for this test's delays";
+    const Output again = RunConvert(Arg("from") + Arg("to") + "--format " + format);
+    ASSERT_EQ(again.exit_code, 0) << again.text;
+    EXPECT_TRUE(checkpoint::OpenSource(At("to")).ok());
+    EXPECT_FALSE(std::filesystem::exists(At("to.incomplete")));
+    std::filesystem::remove_all(At("to"));
+  }
+}
+
+TEST_F(Convert, SideFilesAreCarriedByteForByte) {
+  WriteModel("from");
+  const std::map<std::string, std::string> files = {
+      {"tokenizer.json", R"({"a": 1, "a": 2})"},  // not ours to read, however odd
+      {"tokenizer_config.json", "{}\n\n"},
+      {"special_tokens_map.json", "\xff\xfe"},
+      {"vocab.json", ""},
+      {"merges.txt", "a b\r\n"},
+      {"chat_template.jinja", "{{ x }}"}};
+  for (const auto& [name, text] : files) std::ofstream(At("from") / name) << text;
+  ASSERT_EQ(RunConvert(Arg("from") + Arg("u")).exit_code, 0);
+  ASSERT_EQ(RunConvert(Arg("u") + Arg("back")).exit_code, 0);
+  EXPECT_EQ(Contents(At("back")), Contents(At("from")));
 }
 
 TEST_F(Convert, HostileDirectoriesAreRefusedAsDamaged) {
