@@ -1,13 +1,11 @@
 // `ulmus generate` and `ulmus parity` from outside, with the tiny model of the golden file.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
-#include <array>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "apps/testing/run_program.h"
 #include "infer/testing/tiny_checkpoint.h"
 #include "pjrt/testing.h"
 
@@ -16,26 +14,6 @@ namespace {
 
 using nlohmann::json;
 using testing::HasSubstr;
-
-struct Output {
-  std::string text;
-  int exit_code = -1;
-};
-
-// Standard output; with `errors`, standard error as well.
-Output RunUlmus(const std::string& arguments, bool errors = false) {
-  Output output;
-  const std::string command =
-      std::string(ULMUS_PROGRAM) + " " + arguments + (errors ? " 2>&1" : " 2>/dev/null");
-  FILE* pipe = popen(command.c_str(), "r");
-  if (pipe == nullptr) return output;
-  std::array<char, 4096> block{};
-  for (size_t n; (n = fread(block.data(), 1, block.size(), pipe)) > 0;)
-    output.text.append(block.data(), n);
-  const int status = pclose(pipe);
-  if (WIFEXITED(status)) output.exit_code = WEXITSTATUS(status);
-  return output;
-}
 
 class InferCommands : public testing::Test {
  protected:
@@ -53,7 +31,7 @@ TEST_F(InferCommands, ParityHoldsAgainstTheGoldenLogitsAndNotAgainstOthers) {
   const Path file = temp_.path() / "logits.safetensors";
   infer::WriteGoldenLogits(file, "default");
   const Output good =
-      RunUlmus("parity " + model_.string() + " --against " + file.string() + " --json");
+      RunUlmusForJson("parity " + model_.string() + " --against " + file.string() + " --json");
   const json report = json::parse(good.text, nullptr, false);
   ASSERT_TRUE(report.is_object()) << good.text;
   EXPECT_EQ(good.exit_code, 0);
@@ -66,7 +44,7 @@ TEST_F(InferCommands, ParityHoldsAgainstTheGoldenLogitsAndNotAgainstOthers) {
 
   infer::WriteGoldenLogits(file, "yarn_full_attention_only");
   const Output bad =
-      RunUlmus("parity " + model_.string() + " --against " + file.string() + " --json");
+      RunUlmusForJson("parity " + model_.string() + " --against " + file.string() + " --json");
   EXPECT_EQ(bad.exit_code, 4);
   EXPECT_EQ(json::parse(bad.text, nullptr, false)["holds"], false);
 }
@@ -79,19 +57,19 @@ TEST_F(InferCommands, ParityOfTwoCheckpointsNamesTheFirstDivergentTensor) {
   const Path other = temp_.path() / "other";
   infer::WriteTinyCheckpoint(other, config, std::move(weights));
   const std::string pair = model_.string() + " --against " + other.string() + " --length 16";
-  const Output bad = RunUlmus("parity " + pair + " --json");
+  const Output bad = RunUlmusForJson("parity " + pair + " --json");
   EXPECT_EQ(bad.exit_code, 4);
   EXPECT_EQ(json::parse(bad.text, nullptr, false)["first_divergent"], "layers.1.mlp") << bad.text;
-  const Output same = RunUlmus("parity " + model_.string() + " --against " + model_.string() +
-                               " --ids '1 2 3' --json");
+  const Output same = RunUlmusForJson("parity " + model_.string() + " --against " +
+                                      model_.string() + " --ids '1 2 3' --json");
   EXPECT_EQ(same.exit_code, 0);
   EXPECT_EQ(json::parse(same.text, nullptr, false)["max_abs_diff"], 0.0);
 }
 
 TEST_F(InferCommands, GenerateContinuesIdsTheSameWayInAnyBatch) {
   const std::string sampled = " --temperature 1 --seed 7 --max-new-tokens 12 --json";
-  const Output both =
-      RunUlmus("generate " + model_.string() + " --ids '5 15 39' --ids '5,15,39,80,2,9'" + sampled);
+  const Output both = RunUlmusForJson("generate " + model_.string() +
+                                      " --ids '5 15 39' --ids '5,15,39,80,2,9'" + sampled);
   const json report = json::parse(both.text, nullptr, false);
   ASSERT_TRUE(report.is_object()) << both.text;
   EXPECT_EQ(both.exit_code, 0);
@@ -100,8 +78,8 @@ TEST_F(InferCommands, GenerateContinuesIdsTheSameWayInAnyBatch) {
   EXPECT_EQ(report["results"][1]["prompt_tokens"], 6);
   EXPECT_EQ(report["results"][1]["finish"], "length");
   const Output one_by_one =
-      RunUlmus("generate " + model_.string() +
-               " --ids '5 15 39' --ids '5,15,39,80,2,9' --batch-size 1" + sampled);
+      RunUlmusForJson("generate " + model_.string() +
+                      " --ids '5 15 39' --ids '5,15,39,80,2,9' --batch-size 1" + sampled);
   EXPECT_EQ(json::parse(one_by_one.text, nullptr, false)["results"], report["results"]);
 }
 
@@ -123,8 +101,7 @@ TEST_F(InferCommands, MistakesAreNamedBeforeAnythingRuns) {
       {"--ids 1 --mesh tensor=2", "97 % (tensor=2) = 1", 2},
   };
   for (const auto& row : rows) {
-    const Output output =
-        RunUlmus("generate " + model_.string() + " " + row.arguments, /*errors=*/true);
+    const Output output = RunUlmus("generate " + model_.string() + " " + row.arguments);
     EXPECT_EQ(output.exit_code, row.exit_code) << row.arguments << output.text;
     EXPECT_THAT(output.text, HasSubstr(row.message));
   }

@@ -31,4 +31,9 @@ inline Output RunUlmus(const std::string& arguments) {
   return RunShell(std::string(ULMUS_PROGRAM) + " " + arguments);
 }
 
+// Its standard output alone: of --json, one JSON value whatever is logged.
+inline Output RunUlmusForJson(const std::string& arguments) {
+  return RunShell("( " + std::string(ULMUS_PROGRAM) + " " + arguments + " 2>/dev/null )");
+}
+
 }  // namespace ulmus::apps
