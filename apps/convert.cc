@@ -122,9 +122,9 @@ Status CheckDestination(const Options& options) {
 }
 
 Status CheckFreeDisk(const Path& destination, int64_t bytes) {
-  Path folder = destination.has_parent_path() ? destination.parent_path() : Path(".");
-  while (!TRY(PathExists(folder)) && folder.has_parent_path() && folder != folder.parent_path())
-    folder = folder.parent_path();
+  // The folder that exists; those below it are made later.
+  Path folder = destination.parent_path();
+  while (!folder.empty() && !TRY(PathExists(folder))) folder = folder.parent_path();
   const int64_t free_bytes = TRY(FreeDiskBytes(folder.empty() ? Path(".") : folder));
   if (free_bytes >= bytes) return Status();
   return ResourceExhaustedError(

@@ -439,6 +439,15 @@ TEST_F(ConvertCutOff, KilledAtAnyInstantNothingOrAllIsThereAndTheNextRunSucceeds
   }
 }
 
+TEST_F(Convert, FoldersAboveTheDestinationAreMade) {
+  WriteModel("from");
+  for (const char* to : {"a/b/c", "./d/e/", "f"}) {
+    const Output output = RunConvert(Arg("from") + to, "cd " + temp_.path().string() + " && ");
+    EXPECT_EQ(output.exit_code, 0) << output.text;
+    EXPECT_TRUE(checkpoint::OpenSource(At(to)).ok()) << to;
+  }
+}
+
 TEST_F(Convert, SideFilesAreCarriedByteForByte) {
   WriteModel("from");
   const std::map<std::string, std::string> files = {

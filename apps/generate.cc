@@ -200,6 +200,9 @@ Status CheckOptions(const Options& options) {
   if (options.max_new_tokens < 0)
     return InvalidArgumentError("--max-new-tokens is {}, expected 0 or more",
                                 options.max_new_tokens);
+  if (std::ranges::find(options.stops, "") != options.stops.end())
+    return InvalidArgumentError(
+        "--stop is empty, which would end every text at once; leave it out");
   if (options.batch_size < 0)
     return InvalidArgumentError("--batch-size is {}, expected 1 or more", options.batch_size);
   return {};

@@ -95,6 +95,7 @@ TEST_F(InferCommands, MistakesAreNamedBeforeAnythingRuns) {
       {"--ids '1 x'", "'x' is no token id", 2},
       {"--ids '1 97'", "token id 97 is outside the vocabulary, 0 to 96", 2},
       {"--ids 1 --top-p 0", "top_p is 0", 2},
+      {"--ids 1 --stop ''", "--stop is empty", 2},
       {"--ids 1 --temperature -1", "temperature is -1", 2},
       {"--ids 1 --dtype f16", "--dtype is 'f16'", 2},
       {"--ids 1 --mesh rows=2", "--mesh: 'rows=2'", 2},
