@@ -67,8 +67,9 @@ Status CheckCrc(std::span<const std::byte> content, std::span<const std::byte> s
   std::memcpy(&expected, stored.data(), kCrcBytes);
   const uint32_t found = Crc32c(content);
   if (found == expected) return Status();
-  return DataLossError("crc32c: {:08x} over {} bytes, stored {:08x}", found, content.size(),
-                       expected);
+  return DataLossError(
+      "crc32c: {:08x} over {} bytes, stored {:08x}; the file is damaged, use another copy", found,
+      content.size(), expected);
 }
 
 std::span<std::byte> ByteBuffer::Get(size_t size) {
