@@ -55,9 +55,12 @@ class ObjectWriter {
   std::string Finish() && { return std::move(text_) + "}"; }
 
  private:
-  // The shortest text that reads back as the same bits. JSON has no word for what is not finite.
+  // The shortest text that reads back as the same bits. JSON has no word for what is not finite,
+  // and readers take "-0" for an integer.
   void Number(double value) {
-    if (std::isfinite(value))
+    if (value == 0 && std::signbit(value))
+      text_ += "-0.0";
+    else if (std::isfinite(value))
       fmt::format_to(std::back_inserter(text_), "{}", value);
     else
       Quote(std::isnan(value) ? "NaN" : value > 0 ? "Infinity" : "-Infinity");

@@ -1,57 +1,23 @@
 #include "metrics/recorder.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "metrics/tensorboard.h"
+#include "metrics/record_testing.h"
 
 namespace ulmus::metrics {
 namespace {
 
-StepRecord Step(int64_t step) {
-  StepRecord record;
-  record.step = step;
-  record.tokens = step * 4096;
-  record.loss = 9.0 / static_cast<double>(step);
-  record.id_hash = "0123456789abcdef";
-  return record;
-}
-
-std::vector<int64_t> JsonSteps(const Path& path) {
-  std::vector<int64_t> steps;
-  const Status read = ReadMetrics(path, [&](const Record& record) {
-    if (std::holds_alternative<StepRecord>(record)) steps.push_back(StepOf(record));
-    return Status();
-  });
-  EXPECT_TRUE(read.ok()) << read.message();
-  return steps;
-}
-
-std::vector<int64_t> EventSteps(const Path& folder) {
-  std::vector<int64_t> steps;
-  const Result<std::vector<Path>> files = ListEventFiles(folder);
-  for (const Path& path : *files) {
-    const Status read = ReadEvents(path, [&](const Event& event) {
-      if (!event.values.empty()) steps.push_back(event.step);
-      return Status();
-    });
-    EXPECT_TRUE(read.ok()) << read.message();
-  }
-  return steps;
-}
-
-std::vector<int64_t> OneTo(int64_t last) {
-  std::vector<int64_t> steps;
-  for (int64_t step = 1; step <= last; ++step) steps.push_back(step);
-  return steps;
-}
+using ::testing::IsEmpty;
 
 void Train(const RunPaths& paths, int64_t resume_step, int64_t last_step) {
+  SetMinLogLevel(LogLevel::kError);
   Result<Recorder> recorder =
       Recorder::Open(paths, {.resume_step = resume_step, .total_steps = 40});
   ASSERT_TRUE(recorder.ok()) << recorder.error().message();
   for (int64_t step = resume_step + 1; step <= last_step; ++step)
-    ASSERT_TRUE(recorder->Write(Step(step)).ok());
-  ASSERT_TRUE(recorder->Flush().ok());
+    ASSERT_EQ(recorder->Write(TestStep(step)), Status());
+  ASSERT_EQ(recorder->Flush(), Status());
 }
 
 TEST(Recorder, EachStepIsThereOnceAfterARestart) {
@@ -60,7 +26,7 @@ TEST(Recorder, EachStepIsThereOnceAfterARestart) {
   Train(paths, 0, 25);
   Train(paths, 20, 40);
   EXPECT_EQ(JsonSteps(paths.metrics()), OneTo(40));
-  EXPECT_EQ(EventSteps(paths.root), OneTo(40));
+  EXPECT_EQ(ShownSteps(paths.root), OneTo(40));
 }
 
 TEST(Recorder, StartingAnewKeepsNoStep) {
@@ -69,7 +35,62 @@ TEST(Recorder, StartingAnewKeepsNoStep) {
   Train(paths, 0, 5);
   Train(paths, 0, 3);
   EXPECT_EQ(JsonSteps(paths.metrics()), OneTo(3));
-  EXPECT_EQ(EventSteps(paths.root), OneTo(3));
+  EXPECT_EQ(ShownSteps(paths.root), OneTo(3));
+}
+
+TEST(Recorder, SaysWhatItRepaired) {
+  const TempDir folder;
+  const RunPaths paths{folder.path()};
+  Train(paths, 0, 25);
+  Result<Recorder> recorder = Recorder::Open(paths, {.resume_step = 20, .total_steps = 40});
+  ASSERT_TRUE(recorder.ok());
+  EXPECT_EQ(recorder->repair().kept, 20);
+  EXPECT_EQ(recorder->repair().dropped, 5);
+}
+
+TEST(Recorder, WritesNoEventFilesUnlessAsked) {
+  const TempDir folder;
+  const RunPaths paths{folder.path()};
+  ASSERT_TRUE(Recorder::Open(paths, {.tensorboard = false}).ok());
+  EXPECT_THAT(*ListEventFiles(paths.root), IsEmpty());
+}
+
+class FailingSink : public Sink {
+ public:
+  explicit FailingSink(std::string name) : name_(std::move(name)) {}
+  Status Write(const Record&) override { return ResourceExhaustedError("{}", name_); }
+  Status Flush() override { return ResourceExhaustedError("{}", name_); }
+
+ private:
+  std::string name_;
+};
+
+class CountingSink : public Sink {
+ public:
+  explicit CountingSink(int& count) : count_(count) {}
+  Status Write(const Record&) override {
+    ++count_;
+    return {};
+  }
+  Status Flush() override {
+    ++count_;
+    return {};
+  }
+
+ private:
+  int& count_;
+};
+
+TEST(Recorder, OneSinkThatFailsKeepsTheRecordFromNoOther) {
+  int count = 0;
+  std::vector<std::unique_ptr<Sink>> sinks;
+  sinks.push_back(std::make_unique<FailingSink>("first"));
+  sinks.push_back(std::make_unique<CountingSink>(count));
+  sinks.push_back(std::make_unique<FailingSink>("second"));
+  Recorder recorder(std::move(sinks));
+  EXPECT_EQ(recorder.Write(TestStep(1)).message(), "first");
+  EXPECT_EQ(recorder.Flush().message(), "first");
+  EXPECT_EQ(count, 2);
 }
 
 }  // namespace

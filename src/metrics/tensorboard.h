@@ -22,9 +22,9 @@ inline constexpr int64_t kMaxEventBytes = int64_t{64} << 20;
 struct Event {
   double wall_time_s = 0;
   int64_t step = 0;
-  std::string file_version;        // of the first event of a file, "brain.Event:2"
-  bool session_start = false;      // readers forget all events of this and later steps
-  std::vector<NamedValue> values;  // tag and value
+  std::string file_version = {};        // of the first event of a file, "brain.Event:2"
+  bool session_start = false;           // readers forget all events of this and later steps
+  std::vector<NamedValue> values = {};  // tag and value
 
   friend bool operator==(const Event&, const Event&) = default;
 };

@@ -17,34 +17,47 @@ Result<int64_t> KilobyteField(std::string_view text, std::string_view name, cons
   return value * 1024;
 }
 
+// "NVIDIA H100 80GB HBM3" is an "NVIDIA H100"; the names of TPUs are whole ("TPU v4 lite" is no
+// "TPU v4"). A slice of a GPU has an unknown part of its peak.
+bool IsKind(std::string_view device_kind, std::string_view kind) {
+  if (!device_kind.starts_with(kind) || device_kind.find(" MIG ") != std::string_view::npos)
+    return false;
+  const std::string_view rest = device_kind.substr(kind.size());
+  return rest.empty() || (kind.starts_with("NVIDIA ") && (rest[0] == ' ' || rest[0] == '-'));
+}
+
 }  // namespace
 
 std::span<const DevicePeak> DevicePeaks() {
-  // First match wins: names that begin with another's stand before it.
+  // First match wins: longer names stand before those they begin with.
   static constexpr std::array kPeaks = {
       DevicePeak{"TPU v4", 275e12, 0, "cloud.google.com/tpu/docs/v4: 275 TFLOPS per chip"},
       DevicePeak{"TPU v5 lite", 197e12, 0, "cloud.google.com/tpu/docs/v5e: 197 TFLOPS per chip"},
       DevicePeak{"TPU v5e", 197e12, 0, "cloud.google.com/tpu/docs/v5e: 197 TFLOPS per chip"},
       DevicePeak{"TPU v5", 459e12, 0, "cloud.google.com/tpu/docs/v5p: 459 TFLOPS per chip"},
+      DevicePeak{"TPU v5p", 459e12, 0, "cloud.google.com/tpu/docs/v5p: 459 TFLOPS per chip"},
       DevicePeak{"TPU v6 lite", 918e12, 0, "cloud.google.com/tpu/docs/v6e: 918 TFLOPS per chip"},
       DevicePeak{"TPU v6e", 918e12, 0, "cloud.google.com/tpu/docs/v6e: 918 TFLOPS per chip"},
       DevicePeak{"TPU7x", 2307e12 / 2, 0,
                  "cloud.google.com/tpu/docs/tpu7x: 2307 TFLOPS per chip, which shows as 2 devices"},
-      DevicePeak{"NVIDIA H200", 989.5e12, 67e12, "NVIDIA H200 data sheet, without sparsity"},
+      DevicePeak{"NVIDIA A100", 312e12, 19.5e12, "NVIDIA A100 data sheet, without sparsity"},
       DevicePeak{"NVIDIA H100 PCIe", 756.5e12, 51e12,
                  "NVIDIA H100 data sheet, PCIe, without sparsity"},
       DevicePeak{"NVIDIA H100 NVL", 835.5e12, 60e12,
                  "NVIDIA H100 data sheet, NVL, without sparsity"},
       DevicePeak{"NVIDIA H100", 989.5e12, 67e12, "NVIDIA H100 data sheet, SXM, without sparsity"},
-      DevicePeak{"NVIDIA B200", 2.25e15, 75e12, "NVIDIA HGX B200 data sheet / 8, no sparsity"},
-      DevicePeak{"NVIDIA A100", 312e12, 19.5e12, "NVIDIA A100 data sheet, without sparsity"},
+      DevicePeak{"NVIDIA H200 NVL", 835.5e12, 60e12,
+                 "NVIDIA H200 data sheet, NVL, without sparsity"},
+      DevicePeak{"NVIDIA H200", 989.5e12, 67e12, "NVIDIA H200 data sheet, SXM, without sparsity"},
+      DevicePeak{"NVIDIA B200", 2.25e15, 75e12,
+                 "NVIDIA Blackwell data sheet, HGX B200 per GPU, without sparsity"},
   };
   return kPeaks;
 }
 
 const DevicePeak* FindDevicePeak(std::string_view device_kind) {
   for (const DevicePeak& peak : DevicePeaks())
-    if (device_kind.starts_with(peak.kind)) return &peak;
+    if (IsKind(device_kind, peak.kind)) return &peak;
   return nullptr;
 }
 

@@ -14,7 +14,7 @@ namespace ulmus::metrics {
 // Dense peak (no sparsity) of one device as PJRT counts devices; where a chip shows as two devices,
 // half of the chip's. 0: the maker publishes none.
 struct DevicePeak {
-  std::string_view kind;  // how the name that PJRT gives begins
+  std::string_view kind;  // the name that PJRT gives; of NVIDIA's, how it begins
   double bf16_flops_per_s = 0;
   double f32_flops_per_s = 0;
   std::string_view source;  // where the numbers are published
