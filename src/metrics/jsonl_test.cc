@@ -46,7 +46,7 @@ TEST_F(Metrics, ReadsAFileOfManyPieces) {
 
 TEST_F(Metrics, TornLastLineIsPassedOverWhereverItTears) {
   const std::string whole = Lines(1, 2), torn = Lines(3, 3);
-  for (size_t size = 0; size < torn.size(); size += 5) {
+  for (size_t size = 0; size < torn.size(); size += 11) {
     PutFile(path_, whole + torn.substr(0, size));
     ASSERT_EQ(JsonSteps(path_), OneTo(2)) << size;
   }
@@ -137,17 +137,20 @@ TEST_F(Metrics, FullDiskLosesNothingWrittenBefore) {
 }
 
 TEST_F(Metrics, SurvivesKillsAtAnyMoment) {
+  ASSERT_TRUE(JsonlSink::Open(path_).ok());
   int64_t resume = 0;
   for (int round = 0; round < 6; ++round) {
+    const int64_t size_before = *FileSizeBytes(path_);
     const pid_t child = fork();
     if (child == 0) {
       const Result<std::unique_ptr<Sink>> sink = JsonlSink::Open(path_);
-      for (int64_t step = resume + 1; sink.ok(); ++step)
+      for (int64_t step = resume + 1; sink.ok() && step < resume + 100'000; ++step)
         if (!(*sink)->Write(TestStep(step)).ok()) break;
       _exit(1);
     }
-    // The moment differs from round to round; the check holds for every one.
-    usleep(static_cast<useconds_t>(1000 + 1400 * round));
+    // Once it writes, for a time that differs from round to round.
+    while (*FileSizeBytes(path_) < size_before + 5'000) usleep(100);
+    usleep(static_cast<useconds_t>(300 * round));
     ASSERT_EQ(kill(child, SIGKILL), 0);
     int status = 0;
     ASSERT_EQ(waitpid(child, &status, 0), child);
@@ -155,7 +158,8 @@ TEST_F(Metrics, SurvivesKillsAtAnyMoment) {
     const Result<MetricsRepair> repair = RepairMetrics(path_, INT64_MAX);
     ASSERT_TRUE(repair.ok()) << repair.error().message();
     // As from a checkpoint some steps back.
-    resume = std::max<int64_t>(0, repair->last_step - 5);
+    ASSERT_GT(repair->last_step, resume);
+    resume = repair->last_step - 5;
     ASSERT_TRUE(RepairMetrics(path_, resume).ok());
     ASSERT_EQ(JsonSteps(path_), OneTo(resume));
   }

@@ -1,18 +1,19 @@
 #include "metrics/record_json.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <vector>
 
+#include "base/json.h"
 #include "metrics/derived/table.h"
 #include "metrics/step_fields.h"
 
 namespace ulmus::metrics {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = OrderedJson;
 
 // --- Writing
 
@@ -66,6 +67,13 @@ class ObjectWriter {
       Quote(std::isnan(value) ? "NaN" : value > 0 ? "Infinity" : "-Infinity");
   }
   void Quote(std::string_view value) {
+    const auto plain = [](char c) { return c >= ' ' && c < '\x7f' && c != '"' && c != '\\'; };
+    if (std::all_of(value.begin(), value.end(), plain)) {
+      text_ += '"';
+      text_ += value;
+      text_ += '"';
+      return;
+    }
     text_ += Json(value).dump(-1, ' ', false, Json::error_handler_t::replace);
   }
 
@@ -212,7 +220,9 @@ std::string ToJson(const Record& record) {
 }
 
 Result<Record> ParseRecord(std::string_view line) {
-  const Json object = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  const Result<Json> parsed = ParseOrderedJson(line);
+  if (!parsed.ok()) return DataLossError("not a JSON object: {}", parsed.error().message());
+  const Json& object = *parsed;
   if (!object.is_object()) return DataLossError("not a JSON object");
   const auto kind = object.find("kind");
   if (kind == object.end() || !kind->is_string())

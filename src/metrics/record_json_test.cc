@@ -81,6 +81,7 @@ TEST(RecordJson, SaysWhatIsWrong) {
       {"", "not a JSON object"},
       {"{\"kind\":\"step\",", "not a JSON object"},
       {"[1]", "not a JSON object"},
+      {"{\"kind\":\"step\",\"kind\":\"eval\"}", "not a JSON object"},
       {"{}", "\"kind\" is missing"},
       {"{\"kind\":\"stop\"}", "expected step, eval or event"},
       {without("loss"), "\"loss\" is missing or not a number"},
