@@ -33,10 +33,11 @@ SMALL = {
 
 
 def write_texts(folder: pathlib.Path) -> None:
-    """Paragraphs of the README for training; lines of the licence stand for what is held out."""
-    paragraphs = (ROOT / "README.md").read_text().split("\n\n")
+    """Paragraphs of the documents here for training; those of the licence are held out."""
+    documents = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    paragraphs = [text for path in documents for text in path.read_text().split("\n\n")]
     licence = (ROOT / "LICENSE").read_text().split("\n\n")
-    files = {"train/readme": paragraphs, **{f"heldout/{name}": licence[:8] for name in ("bible", "computing", "dictionary")}}
+    files = {"train/documents": paragraphs, **{f"heldout/{name}": licence[:8] for name in ("bible", "computing", "dictionary")}}
     for name, texts in files.items():
         path = folder / f"{name}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
