@@ -74,10 +74,13 @@ bool IsSha256(std::string_view text) {
          });
 }
 
+// No TRY inside braces: leaving an initializer half-way, clang and g++ do not destroy its first
+// part.
 Result<ManifestPart> ReadPart(const Fields& fields) {
-  ManifestPart part = {.name = TRY(fields.Text("name")),
-                       .bytes = TRY(fields.Count("bytes")),
-                       .sha256 = TRY(fields.Text("sha256"))};
+  ManifestPart part;
+  part.name = TRY(fields.Text("name"));
+  part.bytes = TRY(fields.Count("bytes"));
+  part.sha256 = TRY(fields.Text("sha256"));
   if (!IsPlainName(part.name))
     return DataLossError("{}: `{}` is no plain file name", fields.where(), part.name);
   if (!IsSha256(part.sha256))
@@ -87,10 +90,10 @@ Result<ManifestPart> ReadPart(const Fields& fields) {
 }
 
 Result<ManifestFile> ReadEntry(const Fields& fields, const Json& entry, DType dtype) {
-  ManifestFile file = {.part = TRY(ReadPart(fields)),
-                       .tokens = TRY(fields.Count("tokens")),
-                       .documents = TRY(fields.Count("documents")),
-                       .sidecar = std::nullopt};
+  ManifestFile file;
+  file.part = TRY(ReadPart(fields));
+  file.tokens = TRY(fields.Count("tokens"));
+  file.documents = TRY(fields.Count("documents"));
   if (file.part.bytes != file.tokens * SizeBytes(dtype)) {
     return DataLossError("{}: {} tokens of {} take {} bytes, but `bytes` is {}", fields.where(),
                          file.tokens, Name(dtype), file.tokens * SizeBytes(dtype), file.part.bytes);
@@ -152,8 +155,9 @@ Result<Manifest> Read(std::string_view text) {
   manifest.bad_records = TRY(root.Count("bad_records"));
   for (const Json& input : *TRY(root.List("inputs"))) {
     const Fields fields(input, "inputs[]");
-    manifest.inputs.push_back(
-        {.path = TRY(fields.Text("path")), .bytes = TRY(fields.Count("bytes"))});
+    std::string path = TRY(fields.Text("path"));
+    const int64_t bytes = TRY(fields.Count("bytes"));
+    manifest.inputs.push_back({.path = std::move(path), .bytes = bytes});
   }
   TRY(ReadFiles(root, manifest));
   return manifest;

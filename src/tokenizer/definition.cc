@@ -273,10 +273,12 @@ Status ReadAddedTokens(const Json& file, Definition& definition) {
       TRY(ExpectHarmless(token, flag, {false}, where, "tokens are matched as they are written"));
     }
     TRY(CheckId(id->get<int64_t>(), content->get<std::string>()));
+    const bool special = TRY(BoolOf(token, "special", false, where));
+    const bool normalized = TRY(BoolOf(token, "normalized", true, where));
     definition.added.push_back({.content = content->get<std::string>(),
                                 .id = id->get<int32_t>(),
-                                .special = TRY(BoolOf(token, "special", false, where)),
-                                .normalized = TRY(BoolOf(token, "normalized", true, where))});
+                                .special = special,
+                                .normalized = normalized});
     if (!ids.insert(definition.added.back().id).second)
       return DataLossError("{}: its id {} is taken by another", where, definition.added.back().id);
     if (!contents.insert(definition.added.back().content).second)
