@@ -24,8 +24,10 @@ namespace ulmus::data {
 namespace {
 
 constexpr int64_t kReadBytes = int64_t{256} << 10;
-// A page is read whole and its header may promise 2 GiB, packed and again unpacked.
-constexpr int64_t kMaxMemoryBytes = int64_t{6} << 30;
+// A page is read whole, packed and again unpacked, whatever its header promises; it holds many
+// documents. 2 GiB with the usual limit of a document.
+constexpr int64_t kMemoryPerDocumentByte = 8;
+constexpr int64_t kLeastMemoryBytes = int64_t{64} << 20;
 constexpr int64_t kBatchRows = 256;
 
 // Arrow throws; what it throws is about the file.
@@ -37,7 +39,8 @@ auto Caught(const Path& path, Work&& work) -> decltype(work()) {
   } catch (const parquet::ParquetStatusException& error) {
     why = error.status().message();
     if (error.status().IsOutOfMemory())
-      return ResourceExhaustedError("{}: a page does not fit in memory: {}", path, why);
+      return ResourceExhaustedError(
+          "{}: a page does not fit in memory: {}; --max-document-mb allows more", path, why);
     if (error.status().IsNotImplemented())
       return UnimplementedError("{}: {}; write it with another codec or encoding", path, why);
   } catch (const std::bad_alloc&) {
@@ -100,7 +103,8 @@ class ParquetRows : public RecordReader {
       : path_(std::move(path)),
         field_(options.field),
         max_bytes_(options.max_document_bytes),
-        pool_(arrow::system_memory_pool(), kMaxMemoryBytes) {}
+        pool_(arrow::system_memory_pool(),
+              std::max(kMemoryPerDocumentByte * max_bytes_, kLeastMemoryBytes)) {}
 
   // May throw.
   Status Open(const RecordPosition& from) {
