@@ -134,7 +134,8 @@ def hugging_face(tokenizer_json: pathlib.Path, documents: list[str]) -> Peer:
 
     tokenizer = tokenizers.Tokenizer.from_file(str(tokenizer_json))
     tokenizer.encode_special_tokens = True
-    return Peer(lambda: [id_ for document in documents for id_ in tokenizer.encode(document, add_special_tokens=False).ids])
+    # The mode without offsets, its fastest.
+    return Peer(lambda: [id_ for encoding in tokenizer.encode_batch_fast(documents, add_special_tokens=False) for id_ in encoding.ids])
 
 
 def tiktoken_of(tokenizer_json: pathlib.Path, documents: list[str]) -> Peer:
