@@ -68,8 +68,9 @@ nn::olmo3::LossSums SumsOf(const Config& model, const StepOptions& options, cons
   nn::olmo3::Inputs inputs{.tokens = batch.tokens, .segment_ids = batch.segment_ids};
   if (batch.segment_ids) inputs.positions = nn::olmo3::DocumentPositions(batch.segment_ids);
   const Value hidden = nn::olmo3::Hidden(model, bound, inputs, options.forward);
-  return nn::olmo3::ComputeLossSums(
-      model, bound, hidden, nn::olmo3::ShiftLabels(batch.tokens, batch.loss_mask), options.forward);
+  const Value next = nn::olmo3::ShiftLabels(batch.tokens);
+  const Value labels = Select(batch.loss_mask, next, SplatLike(next, -100));
+  return nn::olmo3::ComputeLossSums(model, bound, hidden, labels, options.forward);
 }
 
 // Sums over the targets, and the gradients of nll + z_loss_weight * z.
@@ -136,6 +137,18 @@ State DeclareState(Graph& g, const Config& model, const StepOptions& options) {
   }
   state.count = g.Parameter("adam_count", kScalar);
   return state;
+}
+
+// Before clipping, one result per parameter, one element per layer of a stack.
+void ReturnLayerNorms(Graph& g, const Config& model, const Values& grads, Value divisor) {
+  const std::vector<ParameterSpec> specs = nn::olmo3::Parameters(model);
+  for (size_t i = 0; i < specs.size(); ++i) {
+    Dims axes;
+    for (int64_t axis = specs[i].stacked ? 1 : 0; axis < grads[i].rank(); ++axis)
+      axes.push_back(axis);
+    const Value norm = Sqrt(ReduceSum(Square(grads[i]), axes));
+    g.Result("grad_norm." + specs[i].name, norm / BroadcastTo(divisor, norm.shape()));
+  }
 }
 
 void ReturnState(Graph& g, const Config& model, const State& before, const State& after) {
@@ -217,6 +230,7 @@ Result<Program> StepProgram(const Config& model, const StepOptions& options, con
   g.Result("count", sums.count);
   g.Result("applied", Convert(step.apply, DType::kF32));
   ReturnState(g, model, state, next);
+  if (options.layer_norms) ReturnLayerNorms(g, model, sums.grads, divisor);
   return g.ToProgram(print);
 }
 

@@ -37,17 +37,19 @@ struct StepOptions {
   optim::ClipRule clip = optim::ClipRule::kOlmoCore;
   double max_grad_norm = 1.0;  // OLMo 3, all stages
   SkipMetrics skip_metrics = SkipMetrics::kCrossEntropyAndRawNorm;
+  bool layer_norms = false;  // more results: the gradient norm of every tensor
 };
 
 // Arguments of the program, after the state (weight, exp_avg, exp_avg_sq of each parameter in the
 // order of nn::olmo3::Parameters(), then adam_count), in this order:
 //   tokens       i32 [M,b,T]   M microbatches of b = global_batch / M instances
-//   loss_mask    bool [M,b,T]  whether the token may be a target (masked before the shift)
+//   loss_mask    bool [M,b,T]  whether the token after this one is a target (data::Batch.loss_mask)
 //   segment_ids  i32 [M,b,T]   with `documents` only
 //   added_count  f32 []        added to the number of targets the sums are divided by: OLMo-core
 //                              adds T per instance that the n-gram filter masked
 //   lr, loss_limit, grad_norm_limit   f32 []
-// Results: the metrics below, then the next state in the same order, which takes over the buffers.
+// Results: the metrics below, then the next state in the same order, which takes over the buffers,
+// then with `layer_norms` one "grad_norm.<parameter>" per parameter: f32 [], or [G] of a stack.
 struct StepMetric {
   static constexpr int64_t kLoss = 0;        // sum of -ln p / divisor, nats per target
   static constexpr int64_t kZLoss = 1;       // weighted
