@@ -12,6 +12,7 @@ constexpr Command kCommands[] = {
     {AddDevices},
     {AddDevicesProbe},
     {AddTokenize},
+    {AddTrain},
     {AddData},
     {AddGenerate},
     {AddParity},

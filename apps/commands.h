@@ -24,6 +24,7 @@ std::span<const Command> Commands();
 void AddConvert(CLI::App& app, Run& run);
 void AddData(CLI::App& app, Run& run);
 void AddDevices(CLI::App& app, Run& run);
+void AddTrain(CLI::App& app, Run& run);
 void AddTokenize(CLI::App& app, Run& run);
 void AddDevicesProbe(CLI::App& app, Run& run);  // hidden: a child of `devices`
 void AddGenerate(CLI::App& app, Run& run);

@@ -31,8 +31,8 @@ Status WriteParameter(const Trainer& trainer, int64_t parameter, int64_t part,
   const HostTensor host = TRY(trainer.state(kTensorsPerParameter * parameter + part).ToHost());
   const size_t size_bytes = host.bytes().size() / spec.hf_names.size();
   for (size_t i = 0; i < spec.hf_names.size(); ++i) {
-    TRY(writer.Begin({kStatePrefixes[part] + spec.hf_names[i],
-                      {DTypeOf(trainer, part), ElementShape(spec)}}));
+    TRY(writer.Begin(
+        {kStatePrefixes[part] + spec.hf_names[i], {DTypeOf(trainer, part), ElementShape(spec)}}));
     TRY(writer.Append(host.bytes().subspan(i * size_bytes, size_bytes)));
   }
   return {};
@@ -77,8 +77,7 @@ Status CheckSource(const Trainer& trainer, const TensorSource& source, int64_t n
   const size_t total = faults.size();
   faults.resize(std::min(total, kMaxListed));
   return DataLossError("{} does not hold this model's {}: {}{}; is it of another recipe?", name,
-                       num_parts == 1 ? "weights" : "weights and moments",
-                       fmt::join(faults, "; "),
+                       num_parts == 1 ? "weights" : "weights and moments", fmt::join(faults, "; "),
                        total > kMaxListed ? fmt::format("; {} more", total - kMaxListed) : "");
 }
 
@@ -88,8 +87,7 @@ Status ReadElement(const TensorSource& source, const std::string& tensor, const 
   const auto index = checkpoint::FindTensor(source, tensor);
   const TensorInfo& info = source.tensors()[static_cast<size_t>(*index)];
   Dims dims = shape.dims();
-  if (!dims.empty())
-    dims[0] = std::clamp<int64_t>(info.type.shape.dim(0) - offsets[0], 0, dims[0]);
+  if (!dims.empty()) dims[0] = std::clamp<int64_t>(info.type.shape.dim(0) - offsets[0], 0, dims[0]);
   const Shape there(dims);
   if (there.num_elements() == 0) return {};
   std::vector<std::byte> stored(

@@ -16,7 +16,8 @@ namespace ulmus::train {
 
 struct HeldOutLoss {
   std::string name;
-  LossSum loss;  // over all targets of the set: no document and no batch weighs more than its tokens
+  LossSum
+      loss;  // over all targets of the set: no document and no batch weighs more than its tokens
 };
 
 class HeldOutSets {

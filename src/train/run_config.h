@@ -37,6 +37,7 @@ struct TrainTable {
   // "weights", or "weights_and_moments": a change of stage, in which Adam's step count goes on and
   // all other counters start afresh. The second needs a checkpoint of ours.
   std::string start_with = "weights";
+  std::string tokenizer;               // tokenizer.json that checkpoints carry along; "": none
   std::string non_finite = "skip";     // "skip", "stop", "rollback": what a NaN or infinity does
   int64_t max_skipped_in_a_row = 100;  // then the run stops with an error; 0: never
 };

@@ -74,6 +74,8 @@ StructSchema<TrainTable> MakeTrainSchema() {
         {.help = "distribution of the initial weights", .choices = {"olmo_core", "maxtext"}});
   s.Add("start_from", &T::start_from,
         {.help = "weights to begin with: a checkpoint, a run directory or a Hugging Face folder"});
+  s.Add("tokenizer", &T::tokenizer,
+        {.help = "tokenizer.json that checkpoints carry along; \"\": none", .allow_empty = true});
   s.Add("start_with", &T::start_with,
         {.help = "taken from there: weights, or Adam's moments and count too",
          .choices = {"weights", "weights_and_moments"}});

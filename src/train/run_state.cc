@@ -44,7 +44,7 @@ Status CheckCounters(const RunState& state, std::string_view name) {
 }  // namespace
 
 std::string PrintTrainState(const RunState& state, const data::LoaderState& loader,
-                            const RunIdentity& identity) {
+                            std::string_view recipe_hash) {
   const Json json = {
       {"format", kFormat},
       {"step", state.step},
@@ -55,8 +55,7 @@ std::string PrintTrainState(const RunState& state, const data::LoaderState& load
       {"skip_history",
        {{"losses", state.history.losses()}, {"grad_norms", state.history.grad_norms()}}},
       {"data", Json::parse(data::PrintLoaderState(loader))},
-      {"recipe_hash", identity.recipe_hash},
-      {"data_identities", identity.data_identities},
+      {"recipe_hash", recipe_hash},
   };
   return json.dump(1) + "\n";
 }
@@ -84,8 +83,7 @@ Result<TrainState> ParseTrainState(std::string_view text, const optim::SkipOptio
   const Json loader = TRY(Field<Json>(json, "data", name));
   state.loader = TRY(data::ParseLoaderState(loader.dump()));
   state.run.consumed = state.loader.consumed;
-  state.identity.recipe_hash = TRY(Field<std::string>(json, "recipe_hash", name));
-  state.identity.data_identities = TRY(Field<std::string>(json, "data_identities", name));
+  state.recipe_hash = TRY(Field<std::string>(json, "recipe_hash", name));
   return state;
 }
 

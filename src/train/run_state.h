@@ -25,20 +25,15 @@ struct RunState {
   int64_t applied() const { return step - skipped; }
 };
 
-// What a checkpoint of a run belongs to.
-struct RunIdentity {
-  std::string recipe_hash;      // Recipe::Hash
-  std::string data_identities;  // JSON of data::PrintIdentities, "" if unknown
-};
-
 // The `train_state.json` of a checkpoint: docs/formats/train_state.md.
+// `recipe_hash`: Recipe::Hash of the recipe in force.
 std::string PrintTrainState(const RunState& state, const data::LoaderState& loader,
-                            const RunIdentity& identity);
+                            std::string_view recipe_hash);
 
 struct TrainState {
   RunState run;
   data::LoaderState loader;
-  RunIdentity identity;
+  std::string recipe_hash;
 };
 // kDataLoss names the field that is missing or wrong. `name` stands for the text in messages.
 Result<TrainState> ParseTrainState(std::string_view json, const optim::SkipOptions& skip,

@@ -39,9 +39,8 @@ Result<std::unique_ptr<Trainer>> Trainer::Create(pjrt::Client& client, Options o
                                                  pjrt::CompilationCache* cache) {
   std::unique_ptr<Trainer> trainer(new Trainer(client, std::move(options), cache));
   const Options& o = trainer->options_;
-  const Program program =
-      TRY(StepProgram(o.model, o.step, o.mesh, nn::olmo3::DefaultRules(o.model, o.mesh),
-                      PrintOptions(client)));
+  const Program program = TRY(StepProgram(
+      o.model, o.step, o.mesh, nn::olmo3::DefaultRules(o.model, o.mesh), PrintOptions(client)));
   if (client.platform() == "cpu")
     TRY(pjrt::RegisterCustomCalls(client.plugin(), kernels::AllKernels()));
   trainer->step_ = TRY(client.Compile(program, {}, cache));

@@ -1,0 +1,365 @@
+#include "train/run.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+#include "checkpoint/open.h"
+#include "checkpoint/run_checkpoints.h"
+#include "metrics/jsonl.h"
+#include "metrics/throughput.h"
+#include "nn/olmo3/flops.h"
+#include "train/checkpoint.h"
+
+namespace ulmus::train {
+namespace {
+
+using checkpoint::OpenedStep;
+
+constexpr int64_t kMaxRollbacks = 3;  // without a save between them
+constexpr int64_t kMiB = int64_t{1} << 20;
+
+// The recipe that the run in this folder began with; nullopt in a new folder.
+Result<std::optional<Recipe>> StoredRecipe(const metrics::RunPaths& paths) {
+  if (!TRY(PathExists(paths.recipe()))) return std::optional<Recipe>();
+  RecipeInput input;
+  input.file = TRY(ReadRecipeFile(paths.recipe()));
+  return std::optional(TRY(Recipe::Resolve(RunSchema(), input)));
+}
+
+Result<std::optional<OpenedStep>> FindCheckpoint(const metrics::RunPaths& paths,
+                                                 const RunRequest& request) {
+  if (request.start_over) return std::optional<OpenedStep>();
+  if (request.from)
+    return std::optional(TRY(checkpoint::OpenStep(paths.checkpoints(), *request.from)));
+  return checkpoint::OpenNewest(paths.checkpoints());
+}
+
+// A run that has saved and lost all of it must not begin anew unasked.
+Status CheckNothingLost(const metrics::RunPaths& paths, const RunRequest& request) {
+  if (request.start_over || !TRY(PathExists(paths.metrics()))) return {};
+  int64_t saved = -1;
+  TRY(metrics::ReadMetrics(paths.metrics(), [&](const metrics::Record& record) -> Status {
+    const auto* event = std::get_if<metrics::EventRecord>(&record);
+    if (event != nullptr && event->name == metrics::kEventSave) saved = event->step;
+    return {};
+  }));
+  if (saved < 0) return {};
+  return DataLossError(
+      "{}: no complete checkpoint, but this run saved one at step {}; bring it back, or begin from "
+      "initial weights with --start-over",
+      paths.checkpoints().string(), saved);
+}
+
+// Newer checkpoints than the one asked for no longer follow from it; they are kept under a name
+// that does not count.
+Status SetAsideNewer(const Path& folder, int64_t step) {
+  for (const int64_t other : TRY(checkpoint::ListSteps(folder))) {
+    if (other <= step) continue;
+    const Path path = checkpoint::StepPath(folder, other);
+    Path aside = path;
+    aside += ".set-aside";
+    TRY(RemoveTree(aside));
+    std::error_code error;
+    std::filesystem::rename(path, aside, error);
+    if (error) return ErrnoError(error.value(), path, "rename");
+    LogWarning("{} is set aside as {}", path.string(), aside.filename().string());
+  }
+  return {};
+}
+
+Result<TrainState> LoadTrainState(const OpenedStep& opened, const optim::SkipOptions& skip) {
+  const std::string text = TRY(opened.reader->LoadTrainState());
+  return ParseTrainState(text, skip, (opened.path / checkpoint::kTrainStateName).string());
+}
+
+// What the loop is to do next, from a checkpoint's state.
+Status CheckMoments(const RunConfig& config) {
+  if (config.optim.moments != "bfloat16") return {};
+  LogWarning(
+      "optim.moments = \"bfloat16\": a 7B run lost 0.93 of loss to bfloat16 moments, since any "
+      "update below 2^-9 of a value is dropped; float32 costs 4 bytes more per parameter");
+  return {};
+}
+
+Status OpenClient(Run& run, const Mesh& mesh) {
+  auto plugin = TRY(pjrt::LoadDefaultCpuPlugin({.flag = run.request.plugin, .recipe = ""}));
+  run.client = TRY(
+      pjrt::Client::Create(std::move(plugin), {.num_devices = mesh.num_devices(), .options = {}}));
+  return {};
+}
+
+Status OpenTrainer(Run& run, const Mesh& mesh) {
+  const StepOptions step = run.config.step_options();
+  const int64_t microbatch = step.global_batch / step.num_microbatches;
+  const int64_t eval_batch = run.config.eval.batch > 0 ? run.config.eval.batch : microbatch;
+  run.trainer = TRY(Trainer::Create(
+      *run.client,
+      {.model = run.config.model, .step = step, .eval_batch = eval_batch, .mesh = mesh},
+      run.request.use_cache ? &run.cache : nullptr));
+  const pjrt::Executable& program = run.trainer->step_executable();
+  LogInfo("step program {} in {:.2f} s",
+          program.from_cache() ? "loaded from the cache" : "compiled", program.compile_s());
+  return {};
+}
+
+// Weights, and with them the moments where asked, of another checkpoint.
+Status StartFrom(Run& run) {
+  const TrainTable& train = run.config.train;
+  const auto opened = TRY(checkpoint::OpenSource(train.start_from));
+  const bool all = train.start_with == "weights_and_moments";
+  if (all && opened.format != checkpoint::WeightFormat::kUlmus)
+    return InvalidArgumentError(
+        "train.start_with = \"{}\": {} holds no moments; start from a checkpoint of a run, or with "
+        "\"weights\"",
+        train.start_with, opened.path.string());
+  TRY(RestoreState(*run.trainer, *opened.tensors, all ? RestoreParts::kAll : RestoreParts::kWeights,
+                   opened.path.string()));
+  if (all) {
+    const auto reader = TRY(checkpoint::NativeReader::Open(opened.path));
+    const std::string text = TRY(reader->LoadTrainState());
+    const TrainState state = TRY(ParseTrainState(
+        text, run.config.skip_options(), (opened.path / checkpoint::kTrainStateName).string()));
+    run.state.adam_count = state.run.adam_count;
+  }
+  LogInfo("starts from {} of {}{}", all ? "weights and moments" : "the weights",
+          opened.path.string(),
+          all ? fmt::format(", {} updates behind them", run.state.adam_count) : "");
+  return run.trainer->SetAdamCount(run.state.adam_count);
+}
+
+Status Resume(Run& run, const OpenedStep& opened, const TrainState& saved) {
+  run.state = saved.run;
+  TRY(RestoreState(*run.trainer, *opened.reader, RestoreParts::kAll, opened.path.string()));
+  run.last_saved = opened.step;
+  run.last_checkpoint = opened.path;
+  return run.trainer->SetAdamCount(run.state.adam_count);
+}
+
+Status FillState(Run& run, const std::optional<OpenedStep>& opened,
+                 const std::optional<TrainState>& saved) {
+  if (opened) return Resume(run, *opened, *saved);
+  run.state.history = optim::SkipHistory(run.config.skip_options());
+  if (!run.config.train.start_from.empty()) return StartFrom(run);
+  return run.trainer->Initialize(run.config.init());
+}
+
+Status OpenLoader(Run& run) {
+  run.data.loader.layout = {.num_microbatches = run.config.train.microbatches};
+  run.data.loader.end_step = run.last_step;
+  run.data.loader.first_step = run.state.step;
+  run.loader = TRY(data::Loader::Create(*run.data.source, *run.data.order, run.data.loader));
+  return {};
+}
+
+Status OpenRecords(Run& run, bool resumes) {
+  TRY(WriteFileAtomic(run.paths().recipe(), run.recipe.ToToml({.origins = true, .help = true})));
+  run.recorder =
+      TRY(metrics::Recorder::Open(run.paths(), {.resume_step = run.state.step,
+                                                .total_steps = run.last_step,
+                                                .line_interval = run.config.metrics.log_every,
+                                                .tensorboard = run.config.metrics.tensorboard}));
+  const double gap = run.config.metrics.alarm_gap;
+  metrics::HeldoutAlarmOptions alarm;
+  alarm.max_gap = gap > 0 ? gap : std::numeric_limits<double>::infinity();
+  run.alarm = metrics::HeldoutAlarm(alarm);
+  if (TRY(PathExists(run.paths().metrics())))
+    TRY(metrics::ReadMetrics(run.paths().metrics(), [&](const metrics::Record& record) -> Status {
+      run.alarm.Add(record);
+      return {};
+    }));
+  return run.recorder->Write(metrics::EventRecord{
+      .step = run.state.step,
+      .name = std::string(resumes ? metrics::kEventResume : metrics::kEventStart),
+      .text = resumes ? run.last_checkpoint.string() : run.config.train.start_from,
+      .wall_time_s = metrics::WallTimeS()});
+}
+
+void SetRates(Run& run) {
+  const auto formula = nn::olmo3::ParseFlopsFormula(run.config.metrics.flops);
+  CHECK(formula.ok(), "metrics.flops = {}", run.config.metrics.flops);
+  run.flops_per_token =
+      nn::olmo3::ComputeFlopsPerToken(run.config.model, run.config.data.sequence_length, *formula);
+  const metrics::DevicePeak* peak =
+      metrics::FindDevicePeak(run.client->devices().empty() ? "" : run.client->devices()[0].kind);
+  if (peak == nullptr) return;
+  run.peak_flops_per_s =
+      run.config.train.dtype == "bfloat16" ? peak->bf16_flops_per_s : peak->f32_flops_per_s;
+}
+
+void LogRates(const Run& run) {
+  std::string formulas;
+  for (const nn::olmo3::FlopsFormula formula : nn::olmo3::kAllFlopsFormulas)
+    formulas += fmt::format("{}{} {:.4g}", formulas.empty() ? "" : ", ", Name(formula),
+                            nn::olmo3::ComputeFlopsPerToken(
+                                run.config.model, run.config.data.sequence_length, formula));
+  LogInfo("FLOPs per token: {}; FLOP/s and MFU by \"{}\"", formulas, run.config.metrics.flops);
+  const std::string kind = run.client->devices().empty() ? "" : run.client->devices()[0].kind;
+  const metrics::DevicePeak* peak = metrics::FindDevicePeak(kind);
+  if (peak == nullptr)
+    LogInfo("MFU: n/a, no published peak for devices of kind \"{}\"", kind);
+  else
+    LogInfo("MFU = tokens/s * FLOPs per token / (devices * {:.4g} FLOP/s of {}; {})",
+            run.peak_flops_per_s, peak->kind, peak->source);
+}
+
+void LogStart(const Run& run) {
+  const RunConfig& config = run.config;
+  const auto count = nn::olmo3::CountParameters(config.model, /*padded=*/true);
+  LogInfo("{} parameters, {} layers, mesh {}", count.total, config.model.num_layers,
+          run.trainer->options().mesh.ToString());
+  LogInfo("{} instances of {} tokens, order {}, {} per step; steps {} to {}",
+          run.data.source->num_instances(), config.data.sequence_length,
+          Name(run.data.order->config().kind), config.data.global_batch, run.state.step + 1,
+          run.last_step);
+  const pjrt::MemoryStats memory = run.trainer->step_executable().memory_stats();
+  LogInfo(
+      "memory per device: {} MiB arguments (state and batch), {} MiB temporaries; state {} bytes "
+      "per parameter",
+      memory.argument_bytes / kMiB, memory.temp_bytes / kMiB,
+      config.optim.moments == "bfloat16" ? 8 : 12);
+  LogRates(run);
+}
+
+}  // namespace
+
+std::span<const std::string_view> FreeKeys() {
+  // Where a run ends, what is watched and kept, and where its files and devices are.
+  static constexpr std::string_view kKeys[] = {"train.steps",
+                                               "train.tokens",
+                                               "train.microbatches",
+                                               "train.remat",
+                                               "train.non_finite",
+                                               "train.max_skipped_in_a_row",
+                                               "eval",
+                                               "checkpoint",
+                                               "metrics",
+                                               "mesh",
+                                               "data.base_dir",
+                                               "data.path_remaps",
+                                               "data.cache_dir",
+                                               "data.order_file",
+                                               "data.loader_threads",
+                                               "data.read_ahead",
+                                               "data.accept_fingerprint"};
+  return kKeys;
+}
+
+Status CheckSameRun(const Recipe& before, const Recipe& now, std::span<const std::string> accept) {
+  std::vector<std::string> faults;
+  for (const RecipeDifference& difference : Differences(before, now)) {
+    const auto covers = [&](std::string_view key) {
+      return difference.key == key || difference.key.starts_with(std::string(key) + ".") ||
+             difference.key.starts_with(std::string(key) + "[");
+    };
+    if (std::ranges::any_of(FreeKeys(), covers) || std::ranges::any_of(accept, covers)) continue;
+    faults.push_back(fmt::format("{} was {}, is {} ({})", difference.key, difference.before,
+                                 difference.after, difference.origin.ToString()));
+  }
+  if (faults.empty()) return {};
+  return InvalidArgumentError(
+      "the run in this folder began with another recipe:\n  {}\nGive another --run-dir, or accept "
+      "each change by name with --accept KEY",
+      fmt::join(faults, "\n  "));
+}
+
+Result<OpenedRun> OpenRun(Recipe recipe, const RunRequest& request,
+                          Run::Clock::time_point process_start) {
+  auto run = std::make_unique<Run>();
+  run->request = request;
+  run->config = TRY(ConfigFromRecipe(recipe));
+  run->process_start = process_start;
+  const Mesh mesh = TRY(MeshOf(run->config.mesh));
+  TRY(CheckMoments(run->config));
+
+  // Only looked at until it is clear that there is something to do.
+  const metrics::RunPaths paths{request.run_dir};
+  const std::optional<Recipe> stored = TRY(StoredRecipe(paths));
+  if (stored && !request.start_over) TRY(CheckSameRun(*stored, recipe, request.accept));
+  run->recipe = std::move(recipe);
+  run->data = TRY(data::OpenData(run->config.data));
+  run->last_step = TRY(LastStep(run->config, run->data.order->num_steps()));
+  if (const auto newest = TRY(FindCheckpoint(paths, request))) {
+    if (newest->step > run->last_step)
+      return InvalidArgumentError(
+          "the run in {} is at step {} already, the recipe ends at step {}; raise train.steps, or "
+          "take another --run-dir",
+          request.run_dir.string(), newest->step, run->last_step);
+    if (newest->step == run->last_step)
+      return OpenedRun{.run = nullptr, .step = newest->step, .checkpoint = newest->path};
+  }
+
+  run->directory = TRY(metrics::RunDirectory::Open(request.run_dir));
+  TRY(SetLogFile(paths.log()));
+  TRY(checkpoint::RemoveLeftovers(paths.checkpoints()));
+  const std::optional<OpenedStep> opened = TRY(FindCheckpoint(paths, request));
+  if (!opened) TRY(CheckNothingLost(paths, request));
+  if (opened || request.start_over)
+    TRY(SetAsideNewer(paths.checkpoints(), opened ? opened->step : -1));
+  std::optional<TrainState> saved;
+  if (opened) {
+    saved = TRY(LoadTrainState(*opened, run->config.skip_options()));
+    run->data = TRY(data::ResumeData(run->config.data, saved->loader));
+  }
+  TRY(run->data.order->Prepare());
+  run->heldout = TRY(HeldOutSets::Open(run->config.eval, run->config.data));
+  TRY(OpenClient(*run, mesh));
+  TRY(OpenTrainer(*run, mesh));
+  TRY(FillState(*run, opened, saved));
+  run->first_step = run->state.step;
+  TRY(OpenLoader(*run));
+  SetRates(*run);
+  LogStart(*run);
+  TRY(OpenRecords(*run, opened.has_value()));
+  return OpenedRun{.run = std::move(run), .step = 0, .checkpoint = {}};
+}
+
+Status SaveRun(Run& run) {
+  run.state.adam_count = TRY(run.trainer->AdamCount());
+  TRY(run.recorder->Flush());  // every record up to a checkpoint outlives it
+  const data::LoaderState loader =
+      TRY(data::StateBefore(run.state.step, run.data, run.state.tokens, run.state.consumed));
+  const Path path = checkpoint::StepPath(run.paths().checkpoints(), run.state.step);
+  SaveOptions options{.side_files = {{"config.json", nn::olmo3::ConfigToHf(run.config.model)}},
+                      .overwrite = true};
+  if (!run.config.train.tokenizer.empty())
+    options.side_files.emplace_back("tokenizer.json", TRY(ReadFile(run.config.train.tokenizer)));
+  TRY(CreateDirectories(run.paths().checkpoints()));
+  TRY(SaveState(*run.trainer, run.state.step, PrintTrainState(run.state, loader, run.recipe.Hash()),
+                path, options));
+  run.last_saved = run.state.step;
+  run.last_checkpoint = path;
+  run.rollbacks_since_save = 0;
+  const CheckpointTable& keep = run.config.checkpoint;
+  TRY(checkpoint::PruneSteps(run.paths().checkpoints(),
+                             {.last = keep.keep_last, .every = keep.keep_every}));
+  return {};
+}
+
+Status RollBack(Run& run) {
+  const auto opened = TRY(checkpoint::OpenNewest(run.paths().checkpoints()));
+  if (!opened || run.rollbacks_since_save >= kMaxRollbacks)
+    return FailedPreconditionError(
+        "step {}: train.non_finite = \"rollback\", but {}; lower the learning rate, or look at the "
+        "data of these steps",
+        run.state.step,
+        opened ? fmt::format("going back {} times to step {} did not help", kMaxRollbacks,
+                             opened->step)
+               : "there is no checkpoint to go back to");
+  const TrainState saved = TRY(LoadTrainState(*opened, run.config.skip_options()));
+  TRY(RestoreState(*run.trainer, *opened->reader, RestoreParts::kAll, opened->path.string()));
+  run.state.adam_count = saved.run.adam_count;
+  run.state.history = saved.run.history;
+  TRY(run.trainer->SetAdamCount(run.state.adam_count));
+  ++run.rollbacks_since_save;
+  const std::string text =
+      fmt::format("weights and moments of step {} again; the data of steps {} to {} are left out",
+                  opened->step, opened->step + 1, run.state.step);
+  LogWarning("rolled back: {}", text);
+  return run.recorder->Write(metrics::EventRecord{.step = run.state.step,
+                                                  .name = "rollback",
+                                                  .text = text,
+                                                  .wall_time_s = metrics::WallTimeS()});
+}
+
+}  // namespace ulmus::train
