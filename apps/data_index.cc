@@ -1,6 +1,7 @@
 // `ulmus data index`: an index JSON of token files, as MaxText's olmo_grain input reads it.
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -21,6 +22,9 @@ struct Options {
 };
 
 Result<data::Index> MakeIndex(const Options& options) {
+  // It would be replaced, as any file is.
+  if (std::filesystem::exists(options.out) && !std::filesystem::is_regular_file(options.out))
+    return InvalidArgumentError("--out {}: not a regular file; name a file", options.out);
   const OpenedInput opened = TRY(OpenInput(options.input));
   data::Index index{.sequence_length = options.sequence_length,
                     .dtype = opened.resolved.options.dtype,

@@ -146,10 +146,10 @@ Status Show(const Options& options) {
   std::optional<tokenizer::Tokenizer> tokenizer;
   if (!options.tokenizer.empty()) tokenizer = TRY(tokenizer::Tokenizer::Load(options.tokenizer));
   const auto source = TRY(MakeSource(options));
+  if (options.instance < 0 || options.instance > source->num_instances() - options.count)
+    return InvalidArgumentError("{} instances from {} on are asked; the dataset has 0 .. {}",
+                                options.count, options.instance, source->num_instances() - 1);
   const int64_t end = options.instance + options.count;
-  if (options.instance < 0 || end > source->num_instances())
-    return InvalidArgumentError("instances {} .. {} are asked; the dataset has 0 .. {}",
-                                options.instance, end - 1, source->num_instances() - 1);
   Json instances = Json::array();
   for (int64_t number = options.instance; number < end; ++number) {
     const Instance instance = TRY(ReadInstance(*source, number));

@@ -93,6 +93,35 @@ TEST_F(Data, MixExplainsExactlyWhatIsAsked) {
   EXPECT_THAT(short_of.text, HasSubstr("source wiki: 18 of 20 tokens are asked"));
 }
 
+TEST_F(Data, AuditProvesThatEachInstanceIsUsedOnce) {
+  ASSERT_TRUE(
+      WriteFileAtomic(dir_.path() / "r.toml",
+                      "[model]\nkey = 1\n[data]\npaths = [\"a.npy\", \"b.npy\"]\nbase_dir = \"" +
+                          dir_.path().string() + "\"\nsequence_length = 2\nglobal_batch = 4\n")
+          .ok());
+  const Output output =
+      RunData("audit " + At("r.toml") + " --hosts 1,2,4 --resume-at 1 --resize 4:2@1 --json");
+  ASSERT_EQ(output.exit_code, 0) << output.text;
+  const json report = json::parse(output.text);
+  EXPECT_EQ(report["instances"], 9);
+  EXPECT_EQ(report["used_once"], 8);
+  EXPECT_EQ(report["missing"], 1);  // fills no batch
+  EXPECT_EQ(report["dropped"], 1);
+  EXPECT_EQ(report["repeated"], 0);
+  EXPECT_EQ(report["holds"], true);
+  EXPECT_EQ(report["runs"].size(), 7u);
+}
+
+TEST_F(Data, AuditJudgesIdsOfAnotherProgram) {
+  ASSERT_TRUE(WriteFileAtomic(dir_.path() / "ids", "0 1 2 2 5\n").ok());
+  const Output output = RunData("audit --ids " + At("ids") + " --instances 6 --json");
+  EXPECT_EQ(output.exit_code, 4) << output.text;
+  const json report = json::parse(output.text);
+  EXPECT_EQ(report["repeated_ids"], json({2}));
+  EXPECT_EQ(report["missing_ids"], json({3, 4}));
+  EXPECT_EQ(report["holds"], false);
+}
+
 TEST_F(Data, FailsWithTheCodeOfTheReason) {
   std::vector<uint32_t> narrow(500, 0x00050007);  // 16-bit tokens 7 5 7 5 ...
   narrow[3] = 0x00060009;
@@ -106,7 +135,11 @@ TEST_F(Data, FailsWithTheCodeOfTheReason) {
       {"stats " + At("narrow.npy"), 3, "outside the vocabulary"},
       {"stats " + At("mix.txt") + " --dtype f32", 2, "tokens are integers"},
       {"show " + At("a.npy") + " --sequence-length 4 --instance 2", 2, "has 0 .. 1"},
+      {"show " + At("a.npy") + " --sequence-length 4 --instance 9223372036854775800 --count 99", 2,
+       "has 0 .. 1"},
       {"show " + At("a.npy") + " --sequence-length 100", 2, "no instance"},
+      {"index " + At("a.npy") + " --sequence-length 4 --out /dev/null", 2, "not a regular file"},
+      {"audit --instances 9223372036854775807 --ids " + At("mix.txt"), 2, "instances: expected 1"},
       {"index " + At("a.npy") + " --sequence-length 0 --out x", 2, "sequence-length"},
       {"", 2, "subcommand"},
   };

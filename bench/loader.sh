@@ -39,6 +39,7 @@ for i in range(rounds):
         threads, kind = row["name"].split("/")[1:3]
         what = ("tokens, mask", "tokens, mask, targets")[int(kind)]
         rates[f"ulmus, {threads} threads: {what}"].append(row["tokens_per_s"])
+        rates[f"  a second of CPU time: {what}"].append(row["tokens_per_cpu_s"])
         if kind == "1":
             ratios.append(row["tokens_per_s"] / grain["best"])
     for workers, rate in grain["tokens_per_s"].items():

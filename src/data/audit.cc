@@ -302,6 +302,9 @@ Result<AuditReport> AuditEpoch(const GlobalOrder& order, const InstanceSource& s
 }
 
 Result<UsageCount> CountLoggedIds(const Path& path, int64_t num_instances) {
+  constexpr int64_t kMost = int64_t{1} << 34;  // 4 GiB of counts
+  if (num_instances < 1 || num_instances > kMost)
+    return InvalidArgumentError("{} instances: expected 1 .. {}", num_instances, kMost);
   const FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file.valid()) return ErrnoError(errno, path, "open");
   UsageCount usage(num_instances);

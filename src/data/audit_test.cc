@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "data/testing/fake_source.h"
 
 namespace ulmus::data {
@@ -135,6 +137,11 @@ TEST(CountLoggedIds, ReadsNumbersHoweverTheyAreSeparated) {
   EXPECT_EQ(usage->records(), 5);
   EXPECT_THAT(usage->MissingIds(9), ElementsAre(4, 5, 6));
   EXPECT_THAT(usage->RepeatedIds(9), IsEmpty());
+}
+
+TEST(CountLoggedIds, RefusesMoreInstancesThanItCanCount) {
+  for (const int64_t count : {int64_t{0}, int64_t{-1}, std::numeric_limits<int64_t>::max()})
+    EXPECT_EQ(CountLoggedIds("ids", count).status().code(), StatusCode::kInvalidArgument) << count;
 }
 
 TEST(CountLoggedIds, NamesTheLineThatIsNone) {
