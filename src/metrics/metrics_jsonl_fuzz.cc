@@ -25,7 +25,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const ulmus::Path path = folder.path() / "metrics.jsonl";
   CHECK(ulmus::WriteFileAtomic(path, text).ok());
   int64_t num_records = 0;
-  const Status read = ReadMetrics(path, [&](const Record&) {
+  const Status read = ulmus::metrics::ReadMetrics(path, [&](const Record&) {
     ++num_records;
     return Status();
   });
@@ -34,7 +34,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!read.ok()) return 0;
   CHECK(repair->kept + repair->dropped == num_records);
   int64_t kept = 0;
-  CHECK(ReadMetrics(path, [&](const Record& record) {
+  CHECK(ulmus::metrics::ReadMetrics(path, [&](const Record& record) {
           CHECK(StepOf(record) <= 3);
           ++kept;
           return Status();
