@@ -8,6 +8,7 @@ namespace ulmus::apps {
 namespace {
 
 constexpr Command kCommands[] = {
+    {AddCheck},
     {AddConvert},
     {AddDevices},
     {AddDevicesProbe},

@@ -21,6 +21,7 @@ struct Command {
 
 std::span<const Command> Commands();
 
+void AddCheck(CLI::App& app, Run& run);
 void AddConvert(CLI::App& app, Run& run);
 void AddData(CLI::App& app, Run& run);
 void AddDevices(CLI::App& app, Run& run);
