@@ -23,8 +23,8 @@ build: setup  ## leave the binary at build/ulmus
 	@$(LOCKED) sh -c '$(CONFIGURE)'
 	@$(LOCKED) $(NINJA) --target programs
 
-demo: build  ## train a small model on 8 virtual devices; the run is left in runs/demo
-	@$(BUILD)/residual_mlp --run-dir runs/demo --overwrite
+demo: build  ## train a small OLMo 3 on real text, kill it, go on; the run is left in runs/demo
+	@demo/run
 
 test:  ## build everything, check every header on its own, run all tests
 	@tools/setup core test
