@@ -77,6 +77,22 @@ TEST(Parameters, TableCoversEveryWeightOnce) {
   }
 }
 
+// allenai/OLMoE#26: gains span the full projected width, so with fewer key-value heads those of q
+// and k differ in shape and cannot be swapped unseen.
+TEST(Parameters, QkNormGainsSpanTheirProjections) {
+  Config config = *ConfigByName("7b");
+  config.num_kv_heads = config.num_heads / 4;
+  int64_t found = 0;
+  for (const HfTensor& tensor : HfTensors(config)) {
+    const bool q = tensor.name.ends_with("self_attn.q_norm.weight");
+    if (!q && !tensor.name.ends_with("self_attn.k_norm.weight")) continue;
+    const int64_t heads = q ? config.num_heads : config.num_kv_heads;
+    EXPECT_EQ(tensor.shape, (Shape{heads * config.head_dim})) << tensor.name;
+    ++found;
+  }
+  EXPECT_EQ(found, 2 * config.num_layers);
+}
+
 TEST(Parameters, ATiedHeadHasNoTensor) {
   Config config = Preset("14m");
   config.tie_word_embeddings = true;
