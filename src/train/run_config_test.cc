@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <cstdlib>
+
 #include "nn/olmo3/config.h"
 #include "optim/schedule.h"
 
@@ -173,6 +176,36 @@ TEST(Presets, PublishedStagesAreLocked) {
 TEST(Presets, LaterStagesWantTheStageBefore) {
   EXPECT_THAT(Refusal("olmo3_7b_stage2", {}),
               AllOf(HasSubstr("train.start_from"), HasSubstr("weights_and_moments")));
+}
+
+// One row per key: "| `train.steps` | an integer | `0` | help |".
+std::string KeyTable(const Schema& schema, const std::string& prefix = "") {
+  std::string text;
+  for (const Field& field : schema.fields()) {
+    const std::string key = prefix + field.key;
+    const std::string value = field.type == FieldType::kTables ? "none"
+                              : field.default_value
+                                  ? fmt::format("`{}`", ToToml(*field.default_value))
+                                  : "must be given";
+    const std::string choices = field.options.choices.empty()
+                                    ? ""
+                                    : fmt::format(": {}", fmt::join(field.options.choices, ", "));
+    text += fmt::format("| `{}` | {}{} | {} | {} |\n", key, Name(field.type), choices, value,
+                        field.options.help);
+    if (field.item) text += KeyTable(*field.item, key + "[].");
+  }
+  return text;
+}
+
+TEST(Schema, IsThePageOfKeys) {
+  const char* root = std::getenv("ULMUS_SOURCE_DIR");
+  const Result<std::string> page =
+      ReadFile(Path(root != nullptr ? root : ".") / "docs/formats/run_keys.md");
+  ASSERT_TRUE(page.ok()) << page.status().message();
+  const std::string table = KeyTable(RunSchema());
+  EXPECT_TRUE(page->find(table) != std::string::npos)
+      << "docs/formats/run_keys.md must hold this table:\n"
+      << table;
 }
 
 TEST(Schema, EveryFieldSaysWhatItIs) {
