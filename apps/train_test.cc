@@ -1,0 +1,253 @@
+// `ulmus train` from outside: kills, signals, completed runs, folders that hold something else.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "apps/testing/run_program.h"
+#include "base/file.h"
+#include "pjrt/testing.h"
+
+namespace ulmus::apps {
+namespace {
+
+using Json = nlohmann::json;
+using testing::HasSubstr;
+
+constexpr int kSteps = 12;
+
+// Token ids of a text that a model can learn: each follows from the one before, with documents of
+// 50 tokens.
+void WriteTokens(const Path& path, int num_tokens, uint32_t salt) {
+  std::ofstream file(path, std::ios::binary);
+  uint32_t token = salt;
+  for (int i = 1; i <= num_tokens; ++i) {
+    token = (token * 5 + 7 + (i % 11 == 0 ? salt : 0)) % 60;
+    const uint32_t id = i % 50 == 0 ? 62 : token;
+    file.write(reinterpret_cast<const char*>(&id), sizeof id);
+  }
+}
+
+class Train : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!pjrt::SharedDefaultClient(1).ok())
+      GTEST_SKIP() << "no CPU plugin is installed; run `make setup`";
+    WriteTokens(temp_.path() / "train.npy", 16 * 8 * 40, 3);
+    WriteTokens(temp_.path() / "heldout.npy", 400, 5);
+    WriteFile("small.toml", fmt::format(R"(
+[model]
+vocab_size = 64
+hidden_size = 32
+intermediate_size = 48
+num_layers = 4
+num_heads = 4
+num_kv_heads = 2
+max_position_embeddings = 16
+sliding_window = 8
+eos_token_id = 62
+pad_token_id = 63
+[data]
+base_dir = "{}"
+paths = ["train.npy"]
+vocab_size = 64
+eos_id = 62
+pad_id = 63
+sequence_length = 16
+global_batch = 8
+[train]
+steps = {}
+microbatches = 2
+dtype = "float32"
+[[schedule.phases]]
+kind = "cosine"
+lr = 1e-2
+warmup = 2
+t_max = {}
+[eval]
+every = 4
+[[eval.sets]]
+name = "held"
+paths = ["heldout.npy"]
+[checkpoint]
+every = 3
+keep_last = 0
+)",
+                                        temp_.path().string(), kSteps, kSteps));
+  }
+
+  void WriteFile(const std::string& name, const std::string& text) {
+    std::ofstream(temp_.path() / name) << text;
+  }
+  Path Folder(const std::string& name) const { return temp_.path() / name; }
+  std::string Command(const std::string& run, const std::string& more = "") const {
+    return fmt::format("train {} --run-dir {} {}", (temp_.path() / "small.toml").string(),
+                       Folder(run).string(), more);
+  }
+  Output Run(const std::string& run, const std::string& more = "") const {
+    return RunUlmus(Command(run, more));
+  }
+
+  // What a run records that must not depend on the machine or on how often it was started.
+  std::vector<std::string> Records(const std::string& run) const {
+    std::vector<std::string> records;
+    std::ifstream file(Folder(run) / "metrics.jsonl");
+    for (std::string line; std::getline(file, line);) {
+      Json json = Json::parse(line);
+      if (json["kind"] == "event") continue;
+      for (const char* key : {"data_wait_s", "step_s", "tokens_per_s", "flops_per_s", "mfu",
+                              "resident_bytes", "device_bytes", "wall_time_s"})
+        json.erase(key);
+      records.push_back(json.dump());
+    }
+    return records;
+  }
+  void ExpectSameCheckpoint(const std::string& a, const std::string& b, int step) const {
+    const std::string name = fmt::format("checkpoints/step-{:08}", step);
+    const Output diff = RunShell(
+        fmt::format("diff -r {} {}", (Folder(a) / name).string(), (Folder(b) / name).string()));
+    EXPECT_EQ(diff.exit_code, 0) << diff.text;
+  }
+
+ private:
+  TempDir temp_;
+};
+
+TEST_F(Train, AKilledRunGoesOnToTheSameBits) {
+  ASSERT_EQ(Run("straight").exit_code, 0);
+  // SIGKILL as soon as a step beyond the second checkpoint is recorded.
+  const std::string metrics = (Folder("killed") / "metrics.jsonl").string();
+  const Output killed = RunShell(fmt::format(
+      "{} {} >/dev/null 2>&1 & pid=$!; while ! grep -qs '\"step\":7,' {}; do sleep 0.01; kill -0 "
+      "$pid || break; done; kill -KILL $pid; wait $pid; echo ended $?",
+      ULMUS_PROGRAM, Command("killed", "--set train.steps=12"), metrics));
+  EXPECT_THAT(killed.text, HasSubstr("ended"));
+  const Output resumed = Run("killed");
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.text;
+  EXPECT_THAT(resumed.text, HasSubstr("resume"));
+  EXPECT_EQ(Records("straight"), Records("killed"));
+  EXPECT_EQ(Records("straight").size(), static_cast<size_t>(kSteps + 1 + kSteps / 4));
+  ExpectSameCheckpoint("straight", "killed", kSteps);
+}
+
+TEST_F(Train, ASignalSavesAndAsksToBeStartedAgain) {
+  ASSERT_EQ(Run("straight").exit_code, 0);
+  const std::string metrics = (Folder("stopped") / "metrics.jsonl").string();
+  const Output stopped =
+      RunShell(fmt::format("{} {} >/dev/null 2>&1 & pid=$!; while ! grep -qs '\"step\":1,' {}; do "
+                           "sleep 0.01; done; kill "
+                           "-TERM $pid; wait $pid; echo ended $?",
+                           ULMUS_PROGRAM, Command("stopped"), metrics));
+  EXPECT_THAT(stopped.text, HasSubstr("ended 75"));
+  ASSERT_EQ(Run("stopped").exit_code, 0);
+  EXPECT_EQ(Records("straight"), Records("stopped"));
+  ExpectSameCheckpoint("straight", "stopped", kSteps);
+}
+
+TEST_F(Train, ACompleteRunIsLeftAloneAndMayGrow) {
+  ASSERT_EQ(Run("run").exit_code, 0);
+  const std::string list =
+      fmt::format("find {} -type f -printf '%p %s %T@\\n' | sort", Folder("run").string());
+  const std::string before = RunShell(list).text;
+  const Output again = Run("run", "--json");
+  EXPECT_EQ(again.exit_code, 0);
+  EXPECT_THAT(again.text, HasSubstr("already complete at step 12"));
+  EXPECT_EQ(RunShell(list).text, before);
+  const Output shorter = Run("run", "--set train.steps=8");
+  EXPECT_EQ(shorter.exit_code, 2);
+  EXPECT_THAT(shorter.text, HasSubstr("at step 12 already, the recipe ends at step 8"));
+  EXPECT_EQ(RunShell(list).text, before);
+  const Output longer = Run("run", "--set train.steps=14");
+  EXPECT_EQ(longer.exit_code, 0) << longer.text;
+  EXPECT_THAT(longer.text, HasSubstr("complete at step 14"));
+}
+
+TEST_F(Train, AStepThatIsNotThereIsNoSilentStart) {
+  ASSERT_EQ(Run("run").exit_code, 0);
+  const Output absent = Run("run", "--from-step 999");
+  EXPECT_NE(absent.exit_code, 0);
+  EXPECT_THAT(absent.text, HasSubstr("3, 6, 9, 12"));
+  // Saved once, lost since.
+  ASSERT_EQ(RunShell("rm -r " + (Folder("run") / "checkpoints").string() + "/*").exit_code, 0);
+  const Output lost = Run("run");
+  EXPECT_EQ(lost.exit_code, 3);
+  EXPECT_THAT(lost.text, HasSubstr("--start-over"));
+  EXPECT_EQ(Run("run", "--start-over").exit_code, 0);
+}
+
+TEST_F(Train, ADamagedNewestCheckpointIsPassedOver) {
+  ASSERT_EQ(Run("straight").exit_code, 0);
+  ASSERT_EQ(Run("run").exit_code, 0);
+  const Path newest = Folder("run") / "checkpoints/step-00000012";
+  ASSERT_EQ(RunShell("find " + newest.string() + " -name 'manifest*' -delete").exit_code, 0);
+  const Output resumed = Run("run");
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.text;
+  EXPECT_THAT(resumed.text, HasSubstr("step-00000009"));
+  ExpectSameCheckpoint("straight", "run", kSteps);
+  EXPECT_EQ(Records("straight"), Records("run"));
+}
+
+TEST_F(Train, AnotherRecipeNeedsItsKeyAccepted) {
+  ASSERT_EQ(Run("run", "--set train.steps=6").exit_code, 0);
+  const Output refused = Run("run", "--set optim.beta1=0.8");
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.text, HasSubstr("optim.beta1 was 0.9, is 0.8"));
+  EXPECT_EQ(Run("run", "--set optim.beta1=0.8 --accept optim.beta1").exit_code, 0);
+}
+
+TEST_F(Train, OtherMicrobatchesAndDevicesReadTheSameData) {
+  ASSERT_EQ(Run("one", "--set train.microbatches=1").exit_code, 0);
+  ASSERT_EQ(Run("four", "--set train.microbatches=4 --set mesh.fsdp=2").exit_code, 0);
+  const std::vector<std::string> one = Records("one"), four = Records("four");
+  ASSERT_EQ(one.size(), four.size());
+  for (size_t i = 0; i < one.size(); ++i) {
+    const Json a = Json::parse(one[i]), b = Json::parse(four[i]);
+    if (a["kind"] != "step") continue;
+    EXPECT_EQ(a["id_hash"], b["id_hash"]);
+    EXPECT_NEAR(a["loss"].get<double>(), b["loss"].get<double>(), 1e-4) << one[i];
+  }
+}
+
+TEST_F(Train, ASecondWriterIsRefused) {
+  const std::string metrics = (Folder("run") / "metrics.jsonl").string();
+  const Output output = RunShell(
+      fmt::format("( {0} {1} --set mesh.data=1 >/dev/null 2>&1 & pid=$!; while ! grep -qs "
+                  "'\"step\":1,' {2}; do "
+                  "sleep 0.01; done; {0} {1}; echo second $?; kill -TERM $pid; wait $pid )",
+                  ULMUS_PROGRAM, Command("run"), metrics));
+  EXPECT_THAT(output.text, HasSubstr("second 1"));
+  EXPECT_THAT(output.text, HasSubstr("run is in use by process"));
+}
+
+TEST_F(Train, AChangeOfStageKeepsMomentsAndBeginsItsCounters) {
+  ASSERT_EQ(Run("first").exit_code, 0);
+  const Output second =
+      Run("second", fmt::format("--set train.start_from={} --set "
+                                "train.start_with=weights_and_moments --set train.steps=3",
+                                Folder("first").string()));
+  ASSERT_EQ(second.exit_code, 0) << second.text;
+  const Json step = Json::parse(Records("second")[1]);
+  EXPECT_EQ(step["step"], 1);
+  EXPECT_EQ(step["tokens"], 128);
+  EXPECT_EQ(step["adam_count"], kSteps + 1);
+  EXPECT_LT(step["loss"].get<double>(), 4.0);
+}
+
+TEST_F(Train, WhatIsWrongIsSaidBeforeAnythingIsWritten) {
+  for (const auto& [more, text] : std::vector<std::pair<std::string, std::string>>{
+           {"--set optim.beta_1=0.9", "did you mean `optim.beta1`"},
+           {"--set data.global_batch=9", "9"},
+           {"--set 'data.paths=[\"absent.npy\"]'", "absent.npy"},
+           {"--set train.steps=1000", "1000"},
+           {"--set train.start_from=absent", "absent"}}) {
+    const Output output = Run("bad", more);
+    EXPECT_NE(output.exit_code, 0) << more;
+    EXPECT_THAT(output.text, HasSubstr(text)) << more;
+    EXPECT_EQ(RunShell("ls " + (Folder("bad") / "metrics.jsonl").string()).exit_code, 2) << more;
+  }
+}
+
+}  // namespace
+}  // namespace ulmus::apps
