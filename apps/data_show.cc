@@ -78,10 +78,11 @@ struct Instance {
 
 Result<Instance> ReadInstance(const data::InstanceSource& source, int64_t number) {
   const auto length = static_cast<size_t>(source.sequence_length());
+  data::InstanceOrigin origin = TRY(source.Describe(number));
   Instance instance{.tokens = std::vector<int32_t>(length),
                     .loss_mask = std::vector<uint8_t>(length),
                     .segment_ids = std::vector<int32_t>(length),
-                    .origin = TRY(source.Describe(number))};
+                    .origin = std::move(origin)};
   TRY(source.Read(number, {.tokens = instance.tokens,
                            .loss_mask = instance.loss_mask,
                            .segment_ids = instance.segment_ids}));

@@ -137,12 +137,13 @@ struct Finished {
 
 // Waits for the oldest step on the device and lets its outcome count.
 Result<Finished> FinishStep(Run& run) {
-  Finished finished{std::move(run.started.front()), TRY(run.trainer->Finish())};
+  StepMetrics metrics = TRY(run.trainer->Finish());
+  Finished finished{std::move(run.started.front()), std::move(metrics)};
   run.started.pop_front();
-  const StepMetrics& metrics = finished.metrics;
-  if (metrics.count > 0 && metrics.finite()) AppendToHistory(run, metrics);
-  TRY(CountSkipped(run, finished.step, metrics));
-  if (!metrics.finite()) TRY(HandleNonFinite(run, finished.step, metrics));
+  const StepMetrics& m = finished.metrics;
+  if (m.count > 0 && m.finite()) AppendToHistory(run, m);
+  TRY(CountSkipped(run, finished.step, m));
+  if (!m.finite()) TRY(HandleNonFinite(run, finished.step, m));
   return finished;
 }
 
