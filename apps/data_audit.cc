@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "data/audit.h"
 #include "data/config.h"
+#include "train/run_config.h"
 
 namespace ulmus::apps {
 namespace {
@@ -50,9 +51,14 @@ std::string OnlyDataTables(std::string_view text) {
 }
 
 Result<data::DataConfig> ReadConfig(const Options& options) {
+  const Result<Recipe> run = train::ResolveRun(options.recipe, options.set);
+  if (run.ok()) return data::DataSchema().Read(*run);
+  if (train::IsPreset(options.recipe)) return run.status();
+  // A run's recipe, or what has nothing of it but [data].
   Schema schema;
   data::DataSchema().AddTo(schema);
   RecipeSource file = TRY(ReadRecipeFile(options.recipe));
+  if (file.text.find("preset") != std::string::npos) return run.status();
   file.text = OnlyDataTables(file.text);
   const Recipe recipe = TRY(Recipe::Resolve(schema, {.file = file, .flags = options.set}));
   return data::DataSchema().Read(recipe);

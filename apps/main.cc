@@ -1,7 +1,9 @@
 // The program `ulmus`. Each subcommand lives in its own file of this folder.
 #include <CLI/CLI.hpp>
+#include <csignal>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "apps/commands.h"
@@ -50,7 +52,16 @@ int main(int argc, char** argv) {
     if (app.exit(error) != 0) return kExitUsage;
     run = [] { return kExitOk; };
   }
-  const int code = run();
+  // A limit on file sizes is an error of write(), as a full disk is.
+  std::signal(SIGXFSZ, SIG_IGN);
+  // fmt reports a standard output that cannot be written by exception.
+  int code = kExitFailure;
+  try {
+    code = run();
+  } catch (const std::system_error& error) {
+    return apps::Fail(Status(StatusCode::kResourceExhausted,
+                             fmt::format("standard output: cannot write: {}", error.what())));
+  }
   const Status written = FlushStandardOutput();
   return written.ok() ? code : apps::Fail(written);
 }

@@ -102,8 +102,10 @@ void AddTrain(CLI::App& app, Run& run) {
                    "Go on from the checkpoint of this step instead of the newest; newer ones are "
                    "set aside")
       ->check(CLI::NonNegativeNumber);
-  command->add_flag("--start-over", options->start_over,
-                    "Begin from initial weights though the folder holds a run");
+  command
+      ->add_flag("--start-over", options->start_over,
+                 "Begin from initial weights though the folder holds a run")
+      ->excludes("--from-step");
   command
       ->add_option("--accept", options->accept,
                    "Key that may differ from the recipe the run began with; may be repeated")
@@ -115,7 +117,7 @@ void AddTrain(CLI::App& app, Run& run) {
   command->footer(
       "Example: ulmus train tiny --run-dir runs/first --set 'data.paths=[\"text.npy\"]'\n"
       "SIGTERM or SIGINT ends the run at the next step with a complete checkpoint and exit code "
-      "75; the same command goes on.");
+      "75; the same command goes on. A second signal ends it at once.");
   command->callback([options, process_start, &run] {
     run = [options, process_start] { return RunTrain(*options, process_start); };
   });

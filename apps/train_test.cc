@@ -235,6 +235,24 @@ TEST_F(Train, AChangeOfStageKeepsMomentsAndBeginsItsCounters) {
   EXPECT_LT(step["loss"].get<double>(), 4.0);
 }
 
+TEST_F(Train, WeightsThatAreNoNumbersAndLostModelsAreErrors) {
+  const Output lost = Run("lost",
+                          "--set train.steps=20 --set checkpoint.keep_last=1 --set optim.skip=off "
+                          "--set optim.clip=off --set 'schedule.phases=[{kind=\"constant\",lr=1e-3,"
+                          "until=5},{kind=\"constant\",lr=1e6}]'");
+  EXPECT_EQ(lost.exit_code, 1) << lost.text;
+  EXPECT_THAT(lost.text, HasSubstr("this model is lost"));
+  // The last one from before stays, whatever keep_last says.
+  const Output list = RunShell("ls " + (Folder("lost") / "checkpoints").string());
+  EXPECT_THAT(list.text, HasSubstr("step-00000006"));
+  const Output started = Run("next", "--set train.start_from=" + Folder("lost").string());
+  EXPECT_NE(started.exit_code, 0) << started.text;
+  const Output tokenizer = Run("tokenizer", "--set train.tokenizer=absent.json");
+  EXPECT_EQ(tokenizer.exit_code, 1);
+  EXPECT_THAT(tokenizer.text, HasSubstr("absent.json"));
+  EXPECT_EQ(Run("both", "--from-step 3 --start-over").exit_code, 2);
+}
+
 TEST_F(Train, WhatIsWrongIsSaidBeforeAnythingIsWritten) {
   for (const auto& [more, text] : std::vector<std::pair<std::string, std::string>>{
            {"--set optim.beta_1=0.9", "did you mean `optim.beta1`"},

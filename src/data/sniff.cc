@@ -104,7 +104,6 @@ Result<SniffReport> SniffTokens(const Path& path, DType dtype, const TokenizerId
   SniffReport report;
   report.dtype = is_npy ? file->dtype() : dtype;
   report.size_bytes = file->size_bytes();
-  const int64_t data_bytes = file->size_bytes() - file->data_offset();
   const Counts own = Count(sample, SizeBytes(report.dtype), ids);
   report.sampled = own.tokens;
   report.outside = own.outside;
@@ -114,7 +113,8 @@ Result<SniffReport> SniffTokens(const Path& path, DType dtype, const TokenizerId
   for (DType candidate : kWidths) {
     const int64_t width = SizeBytes(candidate);
     const Counts counts = Count(sample, width, ids);
-    if (data_bytes % width == 0 && IsLikely(counts, width, ids)) report.likely = candidate;
+    // Also of a file that was cut inside a token.
+    if (IsLikely(counts, width, ids)) report.likely = candidate;
   }
   Warn(report);
   return report;

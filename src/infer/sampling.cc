@@ -97,8 +97,8 @@ Result<int64_t> GreedyToken(std::span<const float> logits) {
     const float logit = logits[id];
     if (std::isnan(logit) || (std::isinf(logit) && logit > 0)) {
       return FailedPreconditionError(
-          "the logit of token {} is {}, expected a finite number; look for damaged weights with "
-          "`ulmus checkpoint verify`, or compute in f32",
+          "the logit of token {} is {}, expected a finite number; use another "
+          "checkpoint, or compute in f32",
           id, logit);
     }
     if (std::isinf(logit)) continue;

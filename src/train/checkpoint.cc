@@ -1,6 +1,8 @@
 #include "train/checkpoint.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstring>
 #include <optional>
 #include <utility>
 
@@ -81,6 +83,18 @@ Status CheckSource(const Trainer& trainer, const TensorSource& source, int64_t n
                        total > kMaxListed ? fmt::format("; {} more", total - kMaxListed) : "");
 }
 
+// Nothing can be learnt from weights that are not numbers.
+Status CheckFinite(const std::string& tensor, DType dtype, std::span<const std::byte> bytes) {
+  if (dtype != DType::kF32) return {};
+  for (size_t i = 0; i < bytes.size(); i += sizeof(float)) {
+    float value;
+    std::memcpy(&value, &bytes[i], sizeof value);
+    if (!std::isfinite(value))
+      return DataLossError("{}: holds {}; use another checkpoint", tensor, value);
+  }
+  return {};
+}
+
 // The block of one stored tensor, converted; rows that it lacks stay 0.
 Status ReadElement(const TensorSource& source, const std::string& tensor, const Dims& offsets,
                    const Shape& shape, DType to, std::span<std::byte> out) {
@@ -96,7 +110,7 @@ Status ReadElement(const TensorSource& source, const std::string& tensor, const 
   const auto size_bytes = static_cast<size_t>(there.num_elements() * SizeBytes(to));
   const int64_t overflows =
       checkpoint::CastElements(info.type.dtype, to, stored, out.first(size_bytes));
-  if (overflows == 0) return {};
+  if (overflows == 0) return CheckFinite(tensor, to, out.first(size_bytes));
   return OutOfRangeError("{}: {} values are beyond the range of {}", tensor, overflows, Name(to));
 }
 

@@ -297,6 +297,13 @@ Result<TrainSummary> Train(Run& run) {
   TRY(RecordEvent(run, run.state.step, stopped ? metrics::kEventStop : metrics::kEventComplete,
                   stopped ? StopSignalName() : ""));
   TRY(run.recorder->Flush());
+  const auto& last = run.last_record;
+  if (!stopped && last && !(std::isfinite(last->loss) && std::isfinite(last->grad_norm)))
+    return FailedPreconditionError(
+        "step {}: loss {}, gradient norm {}, and the last {} steps were left out: this model is "
+        "lost. Older "
+        "checkpoints are kept; go on from one with --from-step and a lower rate",
+        run.state.step, last->loss, last->grad_norm, run.state.skipped_in_a_row);
   TrainSummary summary = Summarize(run);
   summary.stopped = stopped;
   summary.first_step_s = first_step_s;

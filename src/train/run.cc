@@ -59,7 +59,10 @@ Status SetAsideNewer(const Path& folder, int64_t step) {
     const Path path = checkpoint::StepPath(folder, other);
     Path aside = path;
     aside += ".set-aside";
-    TRY(RemoveTree(aside));
+    for (int64_t n = 2; TRY(PathExists(aside)); ++n) {
+      aside = path;
+      aside += fmt::format(".set-aside-{}", n);
+    }
     std::error_code error;
     std::filesystem::rename(path, aside, error);
     if (error) return ErrnoError(error.value(), path, "rename");
@@ -70,10 +73,25 @@ Status SetAsideNewer(const Path& folder, int64_t step) {
 
 Result<TrainState> LoadTrainState(const OpenedStep& opened, const optim::SkipOptions& skip) {
   const std::string text = TRY(opened.reader->LoadTrainState());
-  return ParseTrainState(text, skip, (opened.path / checkpoint::kTrainStateName).string());
+  TrainState state =
+      TRY(ParseTrainState(text, skip, (opened.path / checkpoint::kTrainStateName).string()));
+  if (state.run.step == opened.step) return state;
+  return DataLossError("{}: holds step {}; give the folder its own name back", opened.path.string(),
+                       state.run.step);
 }
 
-// What the loop is to do next, from a checkpoint's state.
+// The first save must not be the first to notice.
+Status CheckRoom(const Run& run) {
+  int64_t needed = 0;
+  for (int64_t i = 0; i < run.trainer->num_state_tensors(); ++i)
+    needed += run.trainer->state_layout(i)->type.size_bytes();
+  const int64_t free = TRY(FreeDiskBytes(run.paths().root));
+  if (free >= needed) return {};
+  return ResourceExhaustedError(
+      "{}: a checkpoint needs {} bytes, {} are free; make room or choose another --run-dir",
+      run.paths().root.string(), needed, free);
+}
+
 Status CheckMoments(const RunConfig& config) {
   if (config.optim.moments != "bfloat16") return {};
   LogWarning(
@@ -130,7 +148,13 @@ Status StartFrom(Run& run) {
 
 Status Resume(Run& run, const OpenedStep& opened, const TrainState& saved) {
   run.state = saved.run;
-  TRY(RestoreState(*run.trainer, *opened.reader, RestoreParts::kAll, opened.path.string()));
+  const Status restored =
+      RestoreState(*run.trainer, *opened.reader, RestoreParts::kAll, opened.path.string());
+  if (!restored.ok())
+    return restored.WithContext(fmt::format(
+        "{} cannot be restored; go on from an older one with --from-step (there are steps {})",
+        opened.path.string(),
+        fmt::join(TRY(checkpoint::ListSteps(run.paths().checkpoints())), ", ")));
   run.last_saved = opened.step;
   run.last_checkpoint = opened.path;
   return run.trainer->SetAdamCount(run.state.adam_count);
@@ -159,6 +183,9 @@ Status OpenRecords(Run& run, bool resumes) {
                                                 .total_steps = run.last_step,
                                                 .line_interval = run.config.metrics.log_every,
                                                 .tensorboard = run.config.metrics.tensorboard}));
+  if (const int64_t last = run.recorder->repair().last_step; last < run.state.step)
+    LogWarning("{}: records of steps {} to {} are missing", run.paths().metrics().string(),
+               last + 1, run.state.step);
   const double gap = run.config.metrics.alarm_gap;
   metrics::HeldoutAlarmOptions alarm;
   alarm.max_gap = gap > 0 ? gap : std::numeric_limits<double>::infinity();
@@ -271,6 +298,8 @@ Result<OpenedRun> OpenRun(Recipe recipe, const RunRequest& request,
   run->process_start = process_start;
   const Mesh mesh = TRY(MeshOf(run->config.mesh));
   TRY(CheckMoments(run->config));
+  if (!run->config.train.tokenizer.empty())
+    run->tokenizer_json = TRY(ReadFile(run->config.train.tokenizer));
 
   // Only looked at until it is clear that there is something to do.
   const metrics::RunPaths paths{request.run_dir};
@@ -305,6 +334,7 @@ Result<OpenedRun> OpenRun(Recipe recipe, const RunRequest& request,
   run->heldout = TRY(HeldOutSets::Open(run->config.eval, run->config.data));
   TRY(OpenClient(*run, mesh));
   TRY(OpenTrainer(*run, mesh));
+  TRY(CheckRoom(*run));
   TRY(FillState(*run, opened, saved));
   run->first_step = run->state.step;
   TRY(OpenLoader(*run));
@@ -323,13 +353,15 @@ Status SaveRun(Run& run) {
   SaveOptions options{.side_files = {{"config.json", nn::olmo3::ConfigToHf(run.config.model)}},
                       .overwrite = true};
   if (!run.config.train.tokenizer.empty())
-    options.side_files.emplace_back("tokenizer.json", TRY(ReadFile(run.config.train.tokenizer)));
+    options.side_files.emplace_back("tokenizer.json", run.tokenizer_json);
   TRY(CreateDirectories(run.paths().checkpoints()));
   TRY(SaveState(*run.trainer, run.state.step, PrintTrainState(run.state, loader, run.recipe.Hash()),
                 path, options));
   run.last_saved = run.state.step;
   run.last_checkpoint = path;
   run.rollbacks_since_save = 0;
+  // While steps are left out, the older ones may be the last good ones.
+  if (run.state.skipped_in_a_row > 0) return {};
   const CheckpointTable& keep = run.config.checkpoint;
   TRY(checkpoint::PruneSteps(run.paths().checkpoints(),
                              {.last = keep.keep_last, .every = keep.keep_every}));

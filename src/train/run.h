@@ -60,6 +60,7 @@ struct Run {
 
   RunRequest request;
   Recipe recipe;
+  std::string tokenizer_json;  // of train.tokenizer; empty: none
   RunConfig config;
   int64_t last_step = 0;
   Clock::time_point process_start;

@@ -107,7 +107,7 @@ StructSchema<OptimTable> MakeOptimSchema() {
          .choices = {"adamw", "adam_pax"}});
   s.Add("beta1", &O::beta1, {.help = "decay of the mean of gradients", .min = 0, .below = 1});
   s.Add("beta2", &O::beta2, {.help = "decay of the mean of squares", .min = 0, .below = 1});
-  s.Add("eps", &O::eps, {.help = "outside the root, after bias correction", .above = 0});
+  s.Add("eps", &O::eps, {.help = "outside the root, after bias correction", .min = 1e-37});
   s.Add("moments", &O::moments,
         {.help = "dtype of Adam's moments; bfloat16 cost a 7B run 0.93 of loss",
          .choices = {"float32", "bfloat16"}});

@@ -24,7 +24,9 @@ graph::ProgramOptions PrintOptions(const pjrt::Client& client) {
 
 }  // namespace
 
-bool StepMetrics::finite() const { return std::isfinite(loss) && std::isfinite(grad_norm); }
+bool StepMetrics::finite() const {
+  return std::isfinite(loss) && std::isfinite(grad_norm) && std::isfinite(update_norm);
+}
 
 Trainer::Trainer(pjrt::Client& client, Options options, pjrt::CompilationCache* cache)
     : client_(client),

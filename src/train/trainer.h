@@ -28,7 +28,7 @@ struct StepMetrics {
   bool applied = false;
   std::vector<double> layer_norms;  // as layer_norm_names(); empty unless asked for
 
-  bool finite() const;  // loss and gradient norm
+  bool finite() const;  // loss, gradient norm and update norm
 };
 
 struct LossSum {
