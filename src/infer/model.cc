@@ -5,8 +5,8 @@
 
 #include "base/json.h"
 #include "base/log.h"
-#include "checkpoint/element_cast.h"
 #include "checkpoint/open.h"
+#include "checkpoint/read_block.h"
 #include "kernels/table.h"
 #include "nn/olmo3/decode.h"
 #include "nn/olmo3/sharding.h"
@@ -18,7 +18,6 @@ using checkpoint::TensorInfo;
 using checkpoint::TensorSource;
 using nn::olmo3::Config;
 
-constexpr int64_t kPieceBytes = int64_t{8} << 20;
 constexpr size_t kMaxListed = 20;  // faults of a checkpoint that a message lists
 
 bool IsMoment(std::string_view name) {
@@ -90,59 +89,19 @@ Result<std::vector<int64_t>> EosTokens(const TensorSource& source, const Config&
   return ids;
 }
 
-// Rows [first, first + n) of the block at `offsets`, converted into `out`.
-Status ReadRows(const TensorSource& source, int64_t index, const Dims& offsets, const Shape& block,
-                DType to, std::vector<std::byte>& scratch, std::span<std::byte> out) {
-  const TensorInfo& info = source.tensors()[static_cast<size_t>(index)];
-  scratch.resize(static_cast<size_t>(block.num_elements() * SizeBytes(info.type.dtype)));
-  TRY(source.ReadBlock(index, offsets, block, scratch));
-  const int64_t overflows = checkpoint::CastElements(info.type.dtype, to, scratch, out);
-  if (overflows > 0)
-    return OutOfRangeError("{}: {} values do not fit {}; choose --dtype f32 or bf16", info.name,
-                           overflows, Name(to));
-  return {};
-}
-
-// A block of one of the checkpoint's tensors, a few rows at a time.
-Status ReadConverted(const TensorSource& source, int64_t index, const Dims& offsets,
-                     const Shape& block, DType to, std::span<std::byte> out) {
-  const int64_t row_elements = block.num_elements() / std::max<int64_t>(block.dim(0), 1);
-  const int64_t piece =
-      std::max<int64_t>(1, kPieceBytes / (std::max<int64_t>(row_elements, 1) * 4));
-  std::vector<std::byte> scratch;
-  for (int64_t row = 0; row < block.dim(0); row += piece) {
-    Dims at = offsets, dims = block.dims();
-    at[0] += row;
-    dims[0] = std::min(piece, block.dim(0) - row);
-    const Shape shape(dims);
-    const auto begin = static_cast<size_t>(row * row_elements * SizeBytes(to));
-    const auto size = static_cast<size_t>(shape.num_elements() * SizeBytes(to));
-    TRY(ReadRows(source, index, at, shape, to, scratch, out.subspan(begin, size)));
-  }
-  return {};
-}
-
 Result<HostTensor> ReadTarget(const TensorSource& source, const WeightTarget& target,
                               const Dims& offsets, const Shape& block) {
-  HostTensor tensor(TensorType{target.type.dtype, block});
+  const DType to = target.type.dtype;
   const auto read = [&](const std::string& name, const Dims& at, const Shape& shape,
                         std::span<std::byte> out) -> Status {
     const auto index = checkpoint::FindTensor(source, name);
     if (!index) return NotFoundError("{}: not in the checkpoint", name);
-    return ReadConverted(source, *index, at, shape, target.type.dtype, out);
+    const int64_t overflows = TRY(checkpoint::ReadBlockAs(source, *index, at, shape, to, out));
+    if (overflows == 0) return {};
+    return OutOfRangeError("{}: {} values do not fit {}; choose --dtype f32 or bf16", name,
+                           overflows, Name(to));
   };
-  if (!target.stacked) {
-    TRY(read(target.sources.front(), offsets, block, tensor.bytes()));
-    return tensor;
-  }
-  const Dims at(offsets.begin() + 1, offsets.end());
-  const Shape element(Dims(block.dims().begin() + 1, block.dims().end()));
-  const auto size = static_cast<size_t>(element.num_elements() * SizeBytes(target.type.dtype));
-  for (int64_t i = 0; i < block.dim(0); ++i) {
-    TRY(read(target.sources[static_cast<size_t>(offsets[0] + i)], at, element,
-             tensor.bytes().subspan(static_cast<size_t>(i) * size, size)));
-  }
-  return tensor;
+  return checkpoint::ReadStack(target.sources, target.stacked, to, offsets, block, read);
 }
 
 Result<Checkpoint> MakeCheckpoint(std::unique_ptr<TensorSource> source,

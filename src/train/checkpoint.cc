@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "checkpoint/element_cast.h"
 #include "checkpoint/native.h"
+#include "checkpoint/read_block.h"
 
 namespace ulmus::train {
 namespace {
@@ -99,38 +100,14 @@ Status CheckFinite(const std::string& tensor, DType dtype, std::span<const std::
 Status ReadElement(const TensorSource& source, const std::string& tensor, const Dims& offsets,
                    const Shape& shape, DType to, std::span<std::byte> out) {
   const auto index = checkpoint::FindTensor(source, tensor);
-  const TensorInfo& info = source.tensors()[static_cast<size_t>(*index)];
+  const Shape& stored = source.tensors()[static_cast<size_t>(*index)].type.shape;
   Dims dims = shape.dims();
-  if (!dims.empty()) dims[0] = std::clamp<int64_t>(info.type.shape.dim(0) - offsets[0], 0, dims[0]);
+  dims[0] = std::clamp<int64_t>(stored.dim(0) - offsets[0], 0, dims[0]);
   const Shape there(dims);
-  if (there.num_elements() == 0) return {};
-  std::vector<std::byte> stored(
-      static_cast<size_t>(there.num_elements() * SizeBytes(info.type.dtype)));
-  TRY(source.ReadBlock(*index, offsets, there, stored));
-  const auto size_bytes = static_cast<size_t>(there.num_elements() * SizeBytes(to));
-  const int64_t overflows =
-      checkpoint::CastElements(info.type.dtype, to, stored, out.first(size_bytes));
-  if (overflows == 0) return CheckFinite(tensor, to, out.first(size_bytes));
+  out = out.first(static_cast<size_t>(there.num_elements() * SizeBytes(to)));
+  const int64_t overflows = TRY(checkpoint::ReadBlockAs(source, *index, offsets, there, to, out));
+  if (overflows == 0) return CheckFinite(tensor, to, out);
   return OutOfRangeError("{}: {} values are beyond the range of {}", tensor, overflows, Name(to));
-}
-
-Result<HostTensor> ReadBlock(const TensorSource& source, const ParameterSpec& spec, int64_t part,
-                             DType dtype, const Dims& offsets, const Shape& shape) {
-  HostTensor block(TensorType{dtype, shape});
-  if (!spec.stacked) {
-    TRY(ReadElement(source, kStatePrefixes[part] + spec.hf_names[0], offsets, shape, dtype,
-                    block.bytes()));
-    return block;
-  }
-  const Dims inner(offsets.begin() + 1, offsets.end());
-  const Shape element(Dims(shape.dims().begin() + 1, shape.dims().end()));
-  const auto size_bytes = static_cast<size_t>(element.num_elements() * SizeBytes(dtype));
-  for (int64_t i = 0; i < shape.dim(0); ++i) {
-    const std::string& hf_name = spec.hf_names[static_cast<size_t>(offsets[0] + i)];
-    TRY(ReadElement(source, kStatePrefixes[part] + hf_name, inner, element, dtype,
-                    block.bytes().subspan(static_cast<size_t>(i) * size_bytes, size_bytes)));
-  }
-  return block;
 }
 
 }  // namespace
@@ -173,7 +150,11 @@ Status RestoreState(Trainer& trainer, const TensorSource& source, RestoreParts p
       const DType dtype = DTypeOf(trainer, part);
       const auto block = [&](const Dims& offsets, const Shape& shape) -> Result<HostTensor> {
         if (part >= num_parts) return HostTensor(TensorType{dtype, shape});
-        return ReadBlock(source, spec, part, dtype, offsets, shape);
+        const auto read = [&](const std::string& hf_name, const Dims& at, const Shape& element,
+                              std::span<std::byte> out) {
+          return ReadElement(source, kStatePrefixes[part] + hf_name, at, element, dtype, out);
+        };
+        return checkpoint::ReadStack(spec.hf_names, spec.stacked, dtype, offsets, shape, read);
       };
       const int64_t index = kTensorsPerParameter * i + part;
       trainer.SetState(index, TRY(pjrt::ShardedArray::FromBlocks(
