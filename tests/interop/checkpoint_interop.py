@@ -15,10 +15,10 @@ import pathlib
 import subprocess
 import sys
 import tempfile
-import venv
+
+from environment import run_inside
 
 PACKAGES = ("zarr==3.1.6", "tensorstore==0.1.86", "orbax-checkpoint==0.12.8", "ml_dtypes==0.6.0", "jax==0.10.2")
-SKIPPED = 77
 
 NAMES = {"bool": "bool", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint8": "u8", "uint16": "u16",
          "uint32": "u32", "uint64": "u64", "float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64"}  # fmt: skip
@@ -30,11 +30,9 @@ def main() -> int:
     parser.add_argument("environment", type=pathlib.Path)
     parser.add_argument("--fixtures", type=pathlib.Path)
     args = parser.parse_args()
-    python = args.environment / "bin" / "python"
-    if pathlib.Path(sys.prefix) != args.environment.resolve():
-        if not prepare(args.environment, python):
-            return SKIPPED
-        return subprocess.run([python, "-B", __file__, *sys.argv[1:]], check=False).returncode
+    code = run_inside(__file__, args.environment, PACKAGES)
+    if code is not None:
+        return code
     os.environ["JAX_PLATFORMS"] = "cpu"
     if args.fixtures:
         write_theirs(args.fixtures)
@@ -47,20 +45,6 @@ def main() -> int:
         check_theirs(args.tool, pathlib.Path(folder) / "theirs")
     print("checkpoint_interop: zarr-python, TensorStore and Orbax agree with us both ways")
     return 0
-
-
-def prepare(environment: pathlib.Path, python: pathlib.Path) -> bool:
-    stamp = environment / "packages.txt"
-    if stamp.exists() and stamp.read_text() == "\n".join(PACKAGES):
-        return True
-    try:
-        venv.create(environment, with_pip=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PACKAGES], check=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-        print(f"checkpoint_interop: skipped, the packages cannot be had: {error}")
-        return False
-    stamp.write_text("\n".join(PACKAGES))
-    return True
 
 
 def expected(dtype: str, shape: tuple):

@@ -15,10 +15,10 @@ import struct
 import subprocess
 import sys
 import tempfile
-import venv
+
+from environment import run_inside
 
 PACKAGES = ("tensorboard==2.20.0", "setuptools==80.9.0")
-SKIPPED = 77
 
 
 def main() -> int:
@@ -26,31 +26,15 @@ def main() -> int:
     parser.add_argument("tool")
     parser.add_argument("environment", type=pathlib.Path)
     args = parser.parse_args()
-    python = args.environment / "bin" / "python"
-    if pathlib.Path(sys.prefix) != args.environment.resolve():
-        if not prepare(args.environment, python):
-            return SKIPPED
-        return subprocess.run([python, "-B", __file__, *sys.argv[1:]], check=False).returncode
+    code = run_inside(__file__, args.environment, PACKAGES)
+    if code is not None:
+        return code
     with tempfile.TemporaryDirectory() as folder:
         check_restart(args.tool, pathlib.Path(folder) / "restarted")
         check_live_reader(args.tool, pathlib.Path(folder) / "watched")
         check_second_start_at_once(args.tool, pathlib.Path(folder) / "twice")
     print("metrics_interop: TensorBoard shows each step once")
     return 0
-
-
-def prepare(environment: pathlib.Path, python: pathlib.Path) -> bool:
-    stamp = environment / "packages.txt"
-    if stamp.exists() and stamp.read_text() == "\n".join(PACKAGES):
-        return True
-    try:
-        venv.create(environment, with_pip=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PACKAGES], check=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-        print(f"metrics_interop: skipped, the packages cannot be had: {error}")
-        return False
-    stamp.write_text("\n".join(PACKAGES))
-    return True
 
 
 def write(tool: str, folder: pathlib.Path, resume: int, last: int, *, die: bool = False) -> None:
