@@ -390,6 +390,10 @@ Result<LoaderState> StateBefore(int64_t step, const Data& data, int64_t total_to
 
 Result<Data> ResumeData(const DataConfig& config, const LoaderState& state) {
   Data data = TRY(OpenAllButOrder(config));
+  return ResumeData(config, state, std::move(data));
+}
+
+Result<Data> ResumeData(const DataConfig& config, const LoaderState& state, Data data) {
   const OrderConfig fresh = TRY(OrderOf(config, *data.source));
   const OrderConfig order = TRY(Resume(state, *data.source, fresh, config.accept_fingerprint));
   const bool accepted = config.accept_fingerprint == state.dataset_fingerprint;

@@ -108,6 +108,8 @@ Result<LoaderState> StateBefore(int64_t step, const Data& data, int64_t total_to
 // checkpoint's seed. Errors are those of OpenData and Resume; kDataLoss names the first file that
 // was replaced since. data.accept_fingerprint = the state's fingerprint accepts other files.
 Result<Data> ResumeData(const DataConfig& config, const LoaderState& state);
+// The same from data that OpenData(config) opened: files are not looked at again.
+Result<Data> ResumeData(const DataConfig& config, const LoaderState& state, Data data);
 
 // The parts, for commands that need only one.
 Result<std::unique_ptr<InstanceSource>> OpenSource(const DataConfig& config);
