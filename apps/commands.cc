@@ -8,15 +8,8 @@ namespace ulmus::apps {
 namespace {
 
 constexpr Command kCommands[] = {
-    {AddCheck},
-    {AddConvert},
-    {AddDevices},
-    {AddDevicesProbe},
-    {AddTokenize},
-    {AddTrain},
-    {AddData},
-    {AddGenerate},
-    {AddParity},
+    {AddCheck}, {AddConvert}, {AddDevices},  {AddDevicesProbe}, {AddTokenize},
+    {AddTrain}, {AddData},    {AddGenerate}, {AddParity},
 };
 
 }  // namespace
