@@ -12,6 +12,7 @@
 #include "nn/olmo3/sharding.h"
 #include "optim/param_groups.h"
 #include "optim/schedule.h"
+#include "train/heldout.h"
 
 namespace ulmus::apps {
 namespace {
@@ -26,22 +27,6 @@ constexpr const char* kUnnamed = "(not named yet)";
 bool NamesData(const data::DataConfig& data) {
   return !data.paths.empty() || !data.mix_list.empty() || !data.index.empty() ||
          !data.sources.empty();
-}
-
-// As the training loop reads a held-out set.
-data::DataConfig DataOfSet(const data::DataConfig& data, const train::EvalSetTable& set) {
-  data::DataConfig config;
-  config.paths = set.paths;
-  config.base_dir = data.base_dir;
-  config.path_remaps = data.path_remaps;
-  config.dtype = data.dtype;
-  config.vocab_size = data.vocab_size;
-  config.eos_id = data.eos_id;
-  config.pad_id = data.pad_id;
-  config.bos_id = data.bos_id;
-  config.sequence_length = data.sequence_length;
-  config.dataset = "padded";
-  return config;
 }
 
 // The nearest folder above that exists: where a run directory will be made.
@@ -195,7 +180,7 @@ class Checker {
   void OpenHeldOut() {
     for (size_t i = 0; i < config().eval.sets.size(); ++i) {
       const train::EvalSetTable& set = config().eval.sets[i];
-      const auto source = data::OpenSource(DataOfSet(config().data, set));
+      const auto source = data::OpenSource(train::DataOfSet(set, config().data));
       AddError(fmt::format("eval.sets[{}].paths", i),
                source.status().WithContext(fmt::format("held-out set \"{}\"", set.name)));
       if (source.ok() && (*source)->num_instances() == 0)
@@ -329,10 +314,7 @@ class Checker {
     const auto warn = [&]<class... Args>(fmt::format_string<Args...> format, Args&&... args) {
       report_.warnings.push_back(fmt::format(format, std::forward<Args>(args)...));
     };
-    if (c.optim.moments == "bfloat16")
-      warn(
-          "optim.moments = \"bfloat16\": a 7B run ended 0.93 higher in loss with bfloat16 moments "
-          "than with float32, because changes below 2^-9 of a value are dropped");
+    if (const auto warning = train::MomentsWarning(c.optim)) report_.warnings.push_back(*warning);
     if (!c.optim.step_increment_bugfix)
       warn(
           "optim.step_increment_bugfix = false: Adam's count stays 0, which raises the effective "

@@ -1,6 +1,5 @@
 // `ulmus convert`: weights from one format to another, streamed through a few buffers.
 #include <chrono>
-#include <csignal>
 #include <memory>
 
 #include <nlohmann/json.hpp>
@@ -269,7 +268,6 @@ Result<Json> Convert(const Options& options, Json& report) {
 
 int RunConvert(const Options& options) {
   CatchStopSignals();
-  std::signal(SIGXFSZ, SIG_IGN);  // a limit on file sizes is an error of write(), as a full disk is
   Json report;
   const Result<Json> done = Convert(options, report);
   if (!done.ok()) {

@@ -1,6 +1,5 @@
 // `ulmus tokenize`: documents to token files, their sidecars and a manifest.
 #include <algorithm>
-#include <csignal>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -116,8 +115,7 @@ void Print(const data::TokenizeReport& report, const Options& options) {
 Result<data::TokenizeReport> Work(const Options& options) {
   const data::TokenizeOptions work = TRY(Translate(options));
   const tokenizer::Tokenizer tokenizer = TRY(tokenizer::Tokenizer::Load(options.tokenizer));
-  std::signal(SIGXFSZ, SIG_IGN);  // a limit on file sizes is an error of write(), as a full disk is
-  CatchStopSignals();             // a second one ends the program at once; the saved state stays
+  CatchStopSignals();  // a second one ends the program at once; the saved state stays
   ProgressLine line;
   return data::Tokenize(tokenizer, work, &StopRequested,
                         [&line](const data::TokenizeProgress& now) { line.Update(now); });

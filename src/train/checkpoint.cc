@@ -126,13 +126,11 @@ Status SaveState(const Trainer& trainer, int64_t step, const std::string& train_
                  const Path& path, const SaveOptions& options) {
   const auto writer = TRY(checkpoint::NativeWriter::Create(
       path, StateTensors(trainer), {.step = step, .overwrite = options.overwrite}));
-  int64_t done_bytes = 0;
+  Progress progress("save", trainer.num_parameters(), {.unit = "tensors"});
   for (int64_t i = 0; i < trainer.num_parameters(); ++i) {
-    for (int64_t part = 0; part < kTensorsPerParameter; ++part) {
+    for (int64_t part = 0; part < kTensorsPerParameter; ++part)
       TRY(WriteParameter(trainer, i, part, *writer));
-      done_bytes += trainer.state(kTensorsPerParameter * i + part).type().size_bytes();
-      if (options.progress) options.progress(done_bytes);
-    }
+    progress.Add(1);
   }
   for (const auto& [name, bytes] : options.side_files) TRY(writer->AddSideFile(name, bytes));
   TRY(writer->SetTrainState(train_state));

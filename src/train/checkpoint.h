@@ -2,7 +2,6 @@
 // beside it, whatever mesh it lies on. Format: docs/formats/checkpoint.md, train_state.md.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -25,7 +24,6 @@ struct SaveOptions {
   // Small files carried along: config.json, tokenizer.json.
   std::vector<std::pair<std::string, std::string>> side_files;
   bool overwrite = false;
-  std::function<void(int64_t done_bytes)> progress = nullptr;
 };
 
 // Appears at `path` complete or not at all. Waits for the last step; host memory holds one

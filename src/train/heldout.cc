@@ -8,9 +8,7 @@
 #include "data/order.h"
 
 namespace ulmus::train {
-namespace {
 
-// A set is read as [data] is, but for where and how documents become instances.
 data::DataConfig DataOfSet(const EvalSetTable& set, const data::DataConfig& data) {
   data::DataConfig config;
   config.paths = set.paths;
@@ -26,6 +24,8 @@ data::DataConfig DataOfSet(const EvalSetTable& set, const data::DataConfig& data
   return config;
 }
 
+namespace {
+
 data::BatchOptions RowOptions(const Trainer& trainer) {
   data::BatchOptions options;
   options.divisor = data::LossDivisor::kValidTokens;
@@ -33,15 +33,15 @@ data::BatchOptions RowOptions(const Trainer& trainer) {
   return options;
 }
 
-Result<LossSum> EvaluateSet(const data::InstanceSource& source, Trainer& trainer,
-                            Progress& progress) {
+Result<metrics::SumCount> EvaluateSet(const data::InstanceSource& source, Trainer& trainer,
+                                      Progress& progress) {
   const int64_t B = trainer.options().eval_batch;
   std::vector<int64_t> rows(static_cast<size_t>(B));
   std::iota(rows.begin(), rows.end(), 0);
   const data::BatchOptions options = RowOptions(trainer);
   data::Batch batch = data::MakeBatch(rows, source.sequence_length(), options);
   batch.global_ids.resize(static_cast<size_t>(B));
-  LossSum sum;
+  metrics::SumCount sum;
   for (int64_t first = 0; first < source.num_instances(); first += B) {
     for (int64_t row = 0; row < B; ++row) {
       const int64_t instance = first + row;
@@ -49,9 +49,7 @@ Result<LossSum> EvaluateSet(const data::InstanceSource& source, Trainer& trainer
           instance < source.num_instances() ? instance : data::kNoInstance;
       TRY(data::FillRow(source, options, batch, row));
     }
-    const LossSum part = TRY(trainer.Evaluate(batch));
-    sum.nll += part.nll;
-    sum.count += part.count;
+    sum += TRY(trainer.Evaluate(batch));
     progress.Add(std::min(B, source.num_instances() - first));
   }
   return sum;

@@ -16,9 +16,12 @@ namespace ulmus::train {
 
 struct HeldOutLoss {
   std::string name;
-  LossSum
+  metrics::SumCount
       loss;  // over all targets of the set: no document and no batch weighs more than its tokens
 };
+
+// How the files of a set are read: as [data] is, but for where and how documents become instances.
+data::DataConfig DataOfSet(const EvalSetTable& set, const data::DataConfig& data);
 
 class HeldOutSets {
  public:

@@ -22,8 +22,7 @@ double SecondsBetween(Run::Clock::time_point from, Run::Clock::time_point to) {
 double LearningRateOf(const Run& run) {
   const bool frozen = run.config.optim.skip == "maxtext";
   const int64_t step = frozen ? run.state.applied() + 1 : run.state.step + 1;
-  return optim::LearningRate(run.config.learning_rate(), step,
-                             run.state.tokens + run.config.tokens_per_step());
+  return optim::LearningRate(run.schedule, step, run.state.tokens + run.config.tokens_per_step());
 }
 
 optim::SkipLimits LimitsOf(const Run& run) {
@@ -82,13 +81,6 @@ std::string IdsOf(const StartedStep& step) {
                      shown < step.instance_ids.size()
                          ? fmt::format(" and {} more", step.instance_ids.size() - shown)
                          : "");
-}
-
-Status RecordEvent(Run& run, int64_t step, std::string_view name, std::string text) {
-  return run.recorder->Write(metrics::EventRecord{.step = step,
-                                                  .name = std::string(name),
-                                                  .text = std::move(text),
-                                                  .wall_time_s = metrics::WallTimeS()});
 }
 
 // A loss or norm that is not finite was not applied. What follows is the recipe's choice.
@@ -209,7 +201,7 @@ Status Evaluate(Run& run) {
   for (const HeldOutLoss& set : run.last_heldout) {
     const metrics::EvalRecord record{.step = run.state.step,
                                      .set = set.name,
-                                     .loss = {set.loss.nll, set.loss.count},
+                                     .loss = set.loss,
                                      .wall_time_s = metrics::WallTimeS()};
     run.alarm.Add(record);
     TRY(run.recorder->Write(record));
@@ -230,11 +222,12 @@ Status Save(Run& run) {
 
 bool Due(int64_t every, const Run& run) { return every > 0 && run.state.step % every == 0; }
 
+bool Evaluates(const Run& run) { return run.config.eval.every > 0 && !run.heldout.empty(); }
+
 // What comes before the first step of this process.
 Status Begin(Run& run) {
-  const bool evaluates = run.config.eval.every > 0 && !run.heldout.empty();
   if (run.state.step == 0) {
-    if (evaluates && run.config.eval.at_start) TRY(Evaluate(run));
+    if (Evaluates(run) && run.config.eval.at_start) TRY(Evaluate(run));
     if (run.config.checkpoint.at_start) TRY(Save(run));
   }
   run.last_finish = Run::Clock::now();
@@ -250,12 +243,9 @@ TrainSummary Summarize(const Run& run) {
                        .checkpoint = run.last_checkpoint};
   if (run.last_record) summary.loss = run.last_record->loss;
   if (!run.last_heldout.empty()) {
-    LossSum sum;
-    for (const HeldOutLoss& set : run.last_heldout) {
-      sum.nll += set.loss.nll;
-      sum.count += set.loss.count;
-    }
-    summary.heldout_loss = sum.nll / static_cast<double>(sum.count);
+    metrics::SumCount sum;
+    for (const HeldOutLoss& set : run.last_heldout) sum += set.loss;
+    summary.heldout_loss = sum.mean();
   }
   if (run.timed_steps > 0)
     summary.tokens_per_s =
@@ -270,7 +260,6 @@ TrainSummary Summarize(const Run& run) {
 }  // namespace
 
 Result<TrainSummary> Train(Run& run) {
-  const bool evaluates = run.config.eval.every > 0 && !run.heldout.empty();
   double first_step_s = 0;
   TRY(Begin(run));
   while (run.state.step < run.last_step && !StopRequested()) {
@@ -283,7 +272,7 @@ Result<TrainSummary> Train(Run& run) {
     TRY(FinishSteps(run, 1));
 
     const bool last = run.state.step == run.last_step;
-    const bool evaluate = evaluates && (last || Due(run.config.eval.every, run));
+    const bool evaluate = Evaluates(run) && (last || Due(run.config.eval.every, run));
     const bool save = last || StopRequested() || Due(run.config.checkpoint.every, run);
     const bool first = first_step_s == 0;
     if (evaluate || save || first) TRY(FinishSteps(run, 0));

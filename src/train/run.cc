@@ -80,24 +80,21 @@ Result<TrainState> LoadTrainState(const OpenedStep& opened, const optim::SkipOpt
                        state.run.step);
 }
 
+int64_t StateBytes(const Trainer& trainer) {
+  int64_t bytes = 0;
+  for (int64_t i = 0; i < trainer.num_state_tensors(); ++i)
+    bytes += trainer.state_layout(i)->type.size_bytes();
+  return bytes;
+}
+
 // The first save must not be the first to notice.
 Status CheckRoom(const Run& run) {
-  int64_t needed = 0;
-  for (int64_t i = 0; i < run.trainer->num_state_tensors(); ++i)
-    needed += run.trainer->state_layout(i)->type.size_bytes();
+  const int64_t needed = StateBytes(*run.trainer);
   const int64_t free = TRY(FreeDiskBytes(run.paths().root));
   if (free >= needed) return {};
   return ResourceExhaustedError(
       "{}: a checkpoint needs {} bytes, {} are free; make room or choose another --run-dir",
       run.paths().root.string(), needed, free);
-}
-
-Status CheckMoments(const RunConfig& config) {
-  if (config.optim.moments != "bfloat16") return {};
-  LogWarning(
-      "optim.moments = \"bfloat16\": a 7B run lost 0.93 of loss to bfloat16 moments, since any "
-      "update below 2^-9 of a value is dropped; float32 costs 4 bytes more per parameter");
-  return {};
 }
 
 Status OpenClient(Run& run, const Mesh& mesh) {
@@ -195,11 +192,8 @@ Status OpenRecords(Run& run, bool resumes) {
       run.alarm.Add(record);
       return {};
     }));
-  return run.recorder->Write(metrics::EventRecord{
-      .step = run.state.step,
-      .name = std::string(resumes ? metrics::kEventResume : metrics::kEventStart),
-      .text = resumes ? run.last_checkpoint.string() : run.config.train.start_from,
-      .wall_time_s = metrics::WallTimeS()});
+  return RecordEvent(run, run.state.step, resumes ? metrics::kEventResume : metrics::kEventStart,
+                     resumes ? run.last_checkpoint.string() : run.config.train.start_from);
 }
 
 void SetRates(Run& run) {
@@ -244,7 +238,7 @@ void LogStart(const Run& run) {
       "memory per device: {} MiB arguments (state and batch), {} MiB temporaries; state {} bytes "
       "per parameter",
       memory.argument_bytes / kMiB, memory.temp_bytes / kMiB,
-      config.optim.moments == "bfloat16" ? 8 : 12);
+      StateBytes(*run.trainer) / count.total);
   LogRates(run);
 }
 
@@ -295,9 +289,10 @@ Result<OpenedRun> OpenRun(Recipe recipe, const RunRequest& request,
   auto run = std::make_unique<Run>();
   run->request = request;
   run->config = TRY(ConfigFromRecipe(recipe));
+  run->schedule = run->config.learning_rate();
   run->process_start = process_start;
   const Mesh mesh = TRY(MeshOf(run->config.mesh));
-  TRY(CheckMoments(run->config));
+  if (const auto warning = MomentsWarning(run->config.optim)) LogWarning("{}", *warning);
   if (!run->config.train.tokenizer.empty())
     run->tokenizer_json = TRY(ReadFile(run->config.train.tokenizer));
 
@@ -328,7 +323,7 @@ Result<OpenedRun> OpenRun(Recipe recipe, const RunRequest& request,
   std::optional<TrainState> saved;
   if (opened) {
     saved = TRY(LoadTrainState(*opened, run->config.skip_options()));
-    run->data = TRY(data::ResumeData(run->config.data, saved->loader));
+    run->data = TRY(data::ResumeData(run->config.data, saved->loader, std::move(run->data)));
   }
   TRY(run->data.order->Prepare());
   run->heldout = TRY(HeldOutSets::Open(run->config.eval, run->config.data));
@@ -342,6 +337,13 @@ Result<OpenedRun> OpenRun(Recipe recipe, const RunRequest& request,
   LogStart(*run);
   TRY(OpenRecords(*run, opened.has_value()));
   return OpenedRun{.run = std::move(run), .step = 0, .checkpoint = {}};
+}
+
+Status RecordEvent(Run& run, int64_t step, std::string_view name, std::string text) {
+  return run.recorder->Write(metrics::EventRecord{.step = step,
+                                                  .name = std::string(name),
+                                                  .text = std::move(text),
+                                                  .wall_time_s = metrics::WallTimeS()});
 }
 
 Status SaveRun(Run& run) {
@@ -388,10 +390,7 @@ Status RollBack(Run& run) {
       fmt::format("weights and moments of step {} again; the data of steps {} to {} are left out",
                   opened->step, opened->step + 1, run.state.step);
   LogWarning("rolled back: {}", text);
-  return run.recorder->Write(metrics::EventRecord{.step = run.state.step,
-                                                  .name = "rollback",
-                                                  .text = text,
-                                                  .wall_time_s = metrics::WallTimeS()});
+  return RecordEvent(run, run.state.step, "rollback", text);
 }
 
 }  // namespace ulmus::train

@@ -62,6 +62,7 @@ struct Run {
   Recipe recipe;
   std::string tokenizer_json;  // of train.tokenizer; empty: none
   RunConfig config;
+  optim::Schedule schedule;
   int64_t last_step = 0;
   Clock::time_point process_start;
 
@@ -104,6 +105,9 @@ struct OpenedRun {
 // data do not hold.
 Result<OpenedRun> OpenRun(Recipe recipe, const RunRequest& request,
                           Run::Clock::time_point process_start);
+
+// An event record of `step`; names: metrics/step_record.h.
+Status RecordEvent(Run& run, int64_t step, std::string_view name, std::string text);
 
 // Writes the state after the last step as checkpoints/step-..., commits, and deletes what is not
 // kept.

@@ -231,6 +231,15 @@ Result<RunConfig> ConfigFromRecipe(const Recipe& recipe, std::vector<RecipeError
   return config;
 }
 
+std::optional<std::string> MomentsWarning(const OptimTable& table) {
+  if (table.moments != "bfloat16") return std::nullopt;
+  return "optim.moments = \"bfloat16\": a 7B run ended 0.93 higher in loss with bfloat16 moments "
+         "than "
+         "with float32, because changes below 2^-9 of a value are dropped; float32 costs 4 bytes "
+         "more "
+         "per parameter";
+}
+
 Result<Mesh> MeshOf(const MeshTable& table, int64_t num_devices) {
   std::vector<MeshAxis> axes;
   int64_t product = 1;

@@ -149,6 +149,9 @@ Result<Recipe> ResolveRun(std::string_view file_or_preset, std::vector<std::stri
 Result<RunConfig> ConfigFromRecipe(const Recipe& recipe,
                                    std::vector<RecipeError>* errors = nullptr);
 
+// What to say of bfloat16 moments; nullopt with float32.
+std::optional<std::string> MomentsWarning(const OptimTable& table);
+
 // The mesh on so many devices (0: the product of the axes given); axes of one device are left out.
 // kInvalidArgument with the equation: "6 devices % (tensor=4) = 2".
 Result<Mesh> MeshOf(const MeshTable& table, int64_t num_devices = 0);

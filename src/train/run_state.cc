@@ -1,25 +1,25 @@
 #include "train/run_state.h"
 
-#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
+#include "base/json.h"
+#include "checkpoint/native.h"  // kMaxTrainStateBytes
+
 namespace ulmus::train {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kFormat = "ulmus-train-state-1";
 
 // One field of an object; kDataLoss if it is absent or of another kind.
 template <class T>
-Result<T> Field(const Json& object, std::string_view key, std::string_view name) {
+Result<T> Field(const OrderedJson& object, std::string_view key, std::string_view name) {
   const auto it = object.find(key);
   bool right = it != object.end();
   if constexpr (std::is_same_v<T, int64_t>) right = right && it->is_number_integer();
   if constexpr (std::is_same_v<T, double>) right = right && it->is_number();
   if constexpr (std::is_same_v<T, std::string>) right = right && it->is_string();
-  if constexpr (std::is_same_v<T, Json>) right = right && it->is_object();
+  if constexpr (std::is_same_v<T, OrderedJson>) right = right && it->is_object();
   if constexpr (std::is_same_v<T, std::vector<double>>) {
     right = right && it->is_array();
     for (size_t i = 0; right && i < it->size(); ++i) right = (*it)[i].is_number();
@@ -45,7 +45,7 @@ Status CheckCounters(const RunState& state, std::string_view name) {
 
 std::string PrintTrainState(const RunState& state, const data::LoaderState& loader,
                             std::string_view recipe_hash) {
-  const Json json = {
+  const OrderedJson json = {
       {"format", kFormat},
       {"step", state.step},
       {"tokens", state.tokens},
@@ -54,7 +54,7 @@ std::string PrintTrainState(const RunState& state, const data::LoaderState& load
       {"adam_count", state.adam_count},
       {"skip_history",
        {{"losses", state.history.losses()}, {"grad_norms", state.history.grad_norms()}}},
-      {"data", Json::parse(data::PrintLoaderState(loader))},
+      {"data", OrderedJson::parse(data::PrintLoaderState(loader))},
       {"recipe_hash", recipe_hash},
   };
   return json.dump(1) + "\n";
@@ -62,7 +62,12 @@ std::string PrintTrainState(const RunState& state, const data::LoaderState& load
 
 Result<TrainState> ParseTrainState(std::string_view text, const optim::SkipOptions& skip,
                                    std::string_view name) {
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const Result<OrderedJson> parsed =
+      ParseOrderedJson(text, {.max_bytes = checkpoint::kMaxTrainStateBytes});
+  if (!parsed.ok())
+    return DataLossError("{}: no JSON object: {}; use another checkpoint", name,
+                         parsed.status().message());
+  const OrderedJson& json = *parsed;
   if (!json.is_object()) return DataLossError("{}: no JSON object; use another checkpoint", name);
   const std::string format = TRY(Field<std::string>(json, "format", name));
   if (format != kFormat)
@@ -75,12 +80,12 @@ Result<TrainState> ParseTrainState(std::string_view text, const optim::SkipOptio
   state.run.skipped_in_a_row = TRY(Field<int64_t>(json, "skipped_in_a_row", name));
   state.run.adam_count = TRY(Field<double>(json, "adam_count", name));
   TRY(CheckCounters(state.run, name));
-  const Json history = TRY(Field<Json>(json, "skip_history", name));
+  const OrderedJson history = TRY(Field<OrderedJson>(json, "skip_history", name));
   state.run.history = optim::SkipHistory(skip);
   auto losses = TRY(Field<std::vector<double>>(history, "losses", name));
   auto grad_norms = TRY(Field<std::vector<double>>(history, "grad_norms", name));
   TRY(state.run.history.Restore(std::move(losses), std::move(grad_norms)));
-  const Json loader = TRY(Field<Json>(json, "data", name));
+  const OrderedJson loader = TRY(Field<OrderedJson>(json, "data", name));
   state.loader = TRY(data::ParseLoaderState(loader.dump()));
   state.run.consumed = state.loader.consumed;
   state.recipe_hash = TRY(Field<std::string>(json, "recipe_hash", name));

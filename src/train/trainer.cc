@@ -160,7 +160,7 @@ Status Trainer::CompileEvaluation() {
   return {};
 }
 
-Result<LossSum> Trainer::Evaluate(const data::Batch& batch) {
+Result<metrics::SumCount> Trainer::Evaluate(const data::Batch& batch) {
   if (!eval_) TRY(CompileEvaluation());
   std::vector<ShardedArray*> arguments;
   for (int64_t i = 0; i < num_parameters(); ++i)
@@ -173,10 +173,8 @@ Result<LossSum> Trainer::Evaluate(const data::Batch& batch) {
     inputs.push_back(TRY(UploadTensor(*eval_, argument++, batch.segment_ids.bytes())));
   for (ShardedArray& input : inputs) arguments.push_back(&input);
   const std::vector<ShardedArray> results = TRY(eval_->Execute(arguments));
-  LossSum sum;
-  sum.nll = TRY(ReadScalar(results[0]));
-  sum.count = static_cast<int64_t>(TRY(ReadScalar(results[1])));
-  return sum;
+  const double nll = TRY(ReadScalar(results[0])), count = TRY(ReadScalar(results[1]));
+  return metrics::SumCount{nll, static_cast<int64_t>(count)};
 }
 
 }  // namespace ulmus::train

@@ -10,6 +10,7 @@
 
 #include "base/status.h"
 #include "data/batch.h"
+#include "metrics/sum_count.h"
 #include "nn/olmo3/init.h"
 #include "nn/olmo3/parameters.h"
 #include "optim/skip_step.h"
@@ -29,11 +30,6 @@ struct StepMetrics {
   std::vector<double> layer_norms;  // as layer_norm_names(); empty unless asked for
 
   bool finite() const;  // loss, gradient norm and update norm
-};
-
-struct LossSum {
-  double nll = 0;  // nats
-  int64_t count = 0;
 };
 
 // One thread. Must not outlive the client.
@@ -62,8 +58,8 @@ class Trainer {
   // Metrics of the oldest of those; waits for that step only.
   Result<StepMetrics> Finish();
 
-  // Sums over the rows of a batch of `eval_batch` under the current weights.
-  Result<LossSum> Evaluate(const data::Batch& batch);
+  // -ln p of all targets of a batch of `eval_batch` rows under the current weights, nats.
+  Result<metrics::SumCount> Evaluate(const data::Batch& batch);
 
   // The state, to be saved and restored: tensors 3*i, 3*i+1 and 3*i+2 are weight, exp_avg and
   // exp_avg_sq of parameters()[i]. Step and save wait for each other by themselves.
