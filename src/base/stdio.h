@@ -5,8 +5,8 @@
 
 namespace ulmus {
 
-// Opens /dev/null on those of descriptors 0-2 that are closed, so that no file of the program gets a
-// number that something else writes to. First thing in main.
+// Opens /dev/null on those of descriptors 0-2 that are closed, so that no file of the program gets
+// a number that something else writes to. First thing in main.
 void ReserveStandardStreams();
 
 // Flushes standard output. The error says that the result was not written (disk full, closed pipe):
