@@ -36,7 +36,7 @@ Status AddMix(Lists& lists, const Path& path) {
 
 Status AddManifest(Lists& lists, const Path& path) {
   TRY(data::CheckAgainstManifest(
-      path, lists.input.verify ? data::ManifestCheck::kHashes : data::ManifestCheck::kSizes));
+      path, lists.input.verify ? data::ManifestCheck::kHashes : data::ManifestCheck::kSamples));
   const data::Manifest manifest = TRY(data::ReadManifest(path));
   lists.resolved.options.dtype = manifest.dtype;
   for (const data::ManifestFile& file : manifest.files)

@@ -353,5 +353,31 @@ TEST_F(Tokenize, ItsManifestFindsEveryDamage) {
   ASSERT_EQ(RunShell(stats).exit_code, 0);
 }
 
+// Case B18: a flipped byte is found at any start, not only when all is read.
+TEST_F(Tokenize, ItsManifestFindsAFlippedByteAtEveryStart) {
+  ASSERT_EQ(Run("out", Parquet("brotli")).exit_code, 0);
+  const std::string program = std::string(ULMUS_PROGRAM) + " data ";
+  const std::string manifest = At("out.manifest.json");
+  const std::string commands[] = {
+      program + "stats " + manifest, program + "show " + manifest + " --sequence-length 64",
+      program + "index " + manifest + " --sequence-length 64 --out " + At("i.json")};
+  for (const std::string& command : commands) {
+    const Output output = RunShell(command);
+    EXPECT_EQ(output.exit_code, 0) << command << ": " << output.text;
+  }
+  for (const char* name : {"out-00000.npy", "out-00000.csv.gz"}) {
+    const std::string whole = *ReadFile(At(name));
+    std::string flipped = whole;
+    flipped[whole.size() / 3] = static_cast<char>(flipped[whole.size() / 3] ^ 1);
+    Write(name, flipped);
+    for (const std::string& command : commands) {
+      const Output output = RunShell(command);
+      EXPECT_EQ(output.exit_code, 3) << command << ": " << output.text;
+      EXPECT_THAT(output.text, HasSubstr(std::string(name) + ": sample hash "));
+    }
+    Write(name, whole);
+  }
+}
+
 }  // namespace
 }  // namespace ulmus::apps

@@ -99,7 +99,7 @@ Result<TokenFileSpec> SpecOf(const DataConfig& config, std::span<const PathRemap
 Status AddManifest(const DataConfig& config, const Path& path, const std::string& label,
                    std::vector<TokenFileSpec>& specs) {
   TRY(CheckAgainstManifest(path,
-                           config.verify_files ? ManifestCheck::kHashes : ManifestCheck::kSizes));
+                           config.verify_files ? ManifestCheck::kHashes : ManifestCheck::kSamples));
   const Manifest manifest = TRY(ReadManifest(path));
   if (Name(manifest.dtype) != config.dtype || manifest.vocab_size > config.vocab_size ||
       manifest.eos_id != config.eos_id) {

@@ -187,7 +187,10 @@ TEST_F(DataConfigTest, ChecksFilesAgainstTheirManifest) {
   std::string flipped = bytes;
   flipped[5] ^= 1;
   ASSERT_TRUE(WriteFileAtomic(dir_.path() / "a.npy", flipped).ok());
-  EXPECT_TRUE(OpenData(config_).ok());
+  EXPECT_TRUE(OpenData(config_).ok());  // a manifest of sizes and SHA-256 only
+  manifest.files[0].part.sample_hash = Xxh3(bytes);
+  ASSERT_TRUE(WriteManifest(dir_.path() / "t.manifest.json", manifest).ok());
+  EXPECT_THAT(OpenError(StatusCode::kDataLoss), HasSubstr("a.npy: sample hash"));
   config_.verify_files = true;
   EXPECT_THAT(OpenError(StatusCode::kDataLoss), HasSubstr("a.npy: SHA-256"));
   ASSERT_TRUE(WriteFileAtomic(dir_.path() / "a.npy", bytes.substr(0, bytes.size() - 4)).ok());

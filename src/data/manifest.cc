@@ -1,6 +1,6 @@
 #include "data/manifest.h"
 
-#include <algorithm>
+#include <charconv>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -14,6 +14,7 @@ constexpr int64_t kVersion = 1;
 constexpr int64_t kMaxManifestBytes = int64_t{64} << 20;
 constexpr int64_t kMaxCount = int64_t{1} << 56;  // sums and products of counts stay in 64 bits
 constexpr size_t kShaDigits = 64;
+constexpr size_t kSampleDigits = 16;
 
 // Fields of one JSON object, by name; an error says where the object is.
 class Fields {
@@ -26,6 +27,8 @@ class Fields {
     if (it == object_.end()) return DataLossError("{} has no `{}`", where_, key);
     return &*it;
   }
+
+  bool Has(const char* key) const { return object_.is_object() && object_.contains(key); }
 
   Result<int64_t> Count(const char* key) const {
     const Json& value = *TRY(Get(key));
@@ -68,10 +71,20 @@ bool IsPlainName(std::string_view name) {
          name.find_first_of(std::string_view("/\\\0\n", 4)) == std::string_view::npos;
 }
 
-bool IsSha256(std::string_view text) {
-  return text.size() == kShaDigits && std::all_of(text.begin(), text.end(), [](char c) {
-           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
-         });
+bool IsHex(std::string_view text, size_t digits) {
+  return text.size() == digits &&
+         text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
+// Files made before there were sample hashes have none.
+Result<std::optional<uint64_t>> ReadSampleHash(const Fields& fields) {
+  if (!fields.Has("sample_hash")) return std::optional<uint64_t>();
+  const std::string text = TRY(fields.Text("sample_hash"));
+  const std::optional<uint64_t> hash = ParseSampleHash(text);
+  if (!hash)
+    return DataLossError("{}: sample_hash `{}` is not {} hexadecimal digits", fields.where(), text,
+                         kSampleDigits);
+  return hash;
 }
 
 // No TRY inside braces: leaving an initializer half-way, clang and g++ do not destroy its first
@@ -83,9 +96,10 @@ Result<ManifestPart> ReadPart(const Fields& fields) {
   part.sha256 = TRY(fields.Text("sha256"));
   if (!IsPlainName(part.name))
     return DataLossError("{}: `{}` is no plain file name", fields.where(), part.name);
-  if (!IsSha256(part.sha256))
+  if (!IsHex(part.sha256, kShaDigits))
     return DataLossError("{}: sha256 `{}` is not 64 hexadecimal digits", fields.where(),
                          part.sha256);
+  part.sample_hash = TRY(ReadSampleHash(fields));
   return part;
 }
 
@@ -164,7 +178,9 @@ Result<Manifest> Read(std::string_view text) {
 }
 
 Json PartJson(const ManifestPart& part) {
-  return {{"name", part.name}, {"bytes", part.bytes}, {"sha256", part.sha256}};
+  Json json = {{"name", part.name}, {"bytes", part.bytes}, {"sha256", part.sha256}};
+  if (part.sample_hash) json["sample_hash"] = PrintSampleHash(*part.sample_hash);
+  return json;
 }
 
 }  // namespace
@@ -202,6 +218,15 @@ std::string PrintManifest(const Manifest& manifest) {
                      {"files", files}};
   // Paths of inputs may be any bytes; JSON holds text only.
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string PrintSampleHash(uint64_t hash) { return fmt::format("{:016x}", hash); }
+
+std::optional<uint64_t> ParseSampleHash(std::string_view text) {
+  if (!IsHex(text, kSampleDigits)) return std::nullopt;
+  uint64_t hash = 0;
+  std::from_chars(text.data(), text.data() + text.size(), hash, 16);
+  return hash;
 }
 
 Result<Manifest> ReadManifest(const Path& path) {

@@ -20,7 +20,8 @@ inline constexpr std::string_view kManifestSuffix = ".manifest.json";
 struct ManifestPart {
   std::string name;
   int64_t bytes = 0;
-  std::string sha256;  // 64 hexadecimal digits, lower case
+  std::string sha256;                                  // 64 hexadecimal digits, lower case
+  std::optional<uint64_t> sample_hash = std::nullopt;  // of IdentifyFile; none: not written then
   friend bool operator==(const ManifestPart&, const ManifestPart&) = default;
 };
 
@@ -57,6 +58,9 @@ struct Manifest {
 // names that lead out of the folder), kUnimplemented for a later version.
 Result<Manifest> ParseManifest(std::string_view json, std::string_view origin);
 std::string PrintManifest(const Manifest& manifest);
+
+std::string PrintSampleHash(uint64_t hash);  // 16 hexadecimal digits, lower case
+std::optional<uint64_t> ParseSampleHash(std::string_view text);
 
 Result<Manifest> ReadManifest(const Path& path);
 Status WriteManifest(const Path& path, const Manifest& manifest);  // complete or not at all

@@ -26,7 +26,10 @@ Manifest Example() {
                        .inputs = {{.path = "in/a.jsonl.gz", .bytes = 77}},
                        .files = {}};
   manifest.files.push_back(
-      {.part = {.name = "wiki-00000.npy", .bytes = 14, .sha256 = Sha256Hex("0")},
+      {.part = {.name = "wiki-00000.npy",
+                .bytes = 14,
+                .sha256 = Sha256Hex("0"),
+                .sample_hash = 0x0123456789abcdef},
        .tokens = 7,
        .documents = 2,
        .sidecar =
@@ -69,6 +72,8 @@ TEST(Manifest, RefusesWhatContradictsItself) {
       {"/files/0/name", "", "no plain file name"},
       {"/files/1/name", "wiki-00000.npy", "stands twice"},
       {"/files/1/sha256", "abc", "64 hexadecimal digits"},
+      {"/files/0/sample_hash", "0123456789ABCDEF", "16 hexadecimal digits"},
+      {"/files/0/sample_hash", 3, "expected text"},
       {"/files/0/sidecar/name", "..", "no plain file name"},
       {"/files", 3, "`files` is no list"},
       {"/inputs/0", 3, "no JSON object"},

@@ -16,8 +16,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t kBlockBytes = 4 << 10;
-constexpr int64_t kBlocks = 16;
+// An odd number of blocks, so that one lies in the middle; of such a size that a network file
+// system takes little longer for them than for single bytes.
+constexpr int64_t kBlockBytes = 64 << 10;
+constexpr int64_t kBlocks = 17;
+constexpr int64_t kWholeBytes = 1 << 20;
+constexpr int64_t kThreads = 16;  // they wait for disks and networks, hardly for cores
 
 Result<std::string> Sha256OfFile(const Path& path) {
   constexpr size_t kPieceBytes = 1 << 20;
@@ -33,25 +37,39 @@ Result<std::string> Sha256OfFile(const Path& path) {
   return hash.hex();
 }
 
-Status CheckPart(const Path& folder, const ManifestPart& part, const Path& manifest,
-                 ManifestCheck check) {
-  const Path path = folder / part.name;
+constexpr std::string_view kRestore = "restore it, or make all again with `tokenize --restart`";
+
+Status CheckSize(const Path& path, const ManifestPart& part, const Path& manifest) {
+  if (!TRY(PathExists(path)))
+    return DataLossError("{}: missing, but {} lists it; {}", path, manifest, kRestore);
   const int64_t bytes = TRY(FileSizeBytes(path));
-  if (bytes != part.bytes) {
-    return DataLossError(
-        "{}: {} bytes, but {} says {}; the file was cut or replaced: restore it, or "
-        "tokenize again",
-        path, bytes, manifest, part.bytes);
-  }
-  if (check == ManifestCheck::kSizes) return Status();
+  if (bytes == part.bytes) return Status();
+  return DataLossError("{}: {} bytes, but {} says {}; the file was cut or replaced: {}", path,
+                       bytes, manifest, part.bytes, kRestore);
+}
+
+Status CheckSample(const Path& path, const ManifestPart& part, const Path& manifest) {
+  const uint64_t hash = TRY(IdentifyFile(path)).sample_hash;
+  if (hash == part.sample_hash) return Status();
+  return DataLossError("{}: sample hash {}, but {} says {}; the content changed: {}", path,
+                       PrintSampleHash(hash), manifest, PrintSampleHash(*part.sample_hash),
+                       kRestore);
+}
+
+Status CheckSha256(const Path& path, const ManifestPart& part, const Path& manifest) {
   const std::string sha256 = TRY(Sha256OfFile(path));
-  if (sha256 != part.sha256) {
-    return DataLossError(
-        "{}: SHA-256 {}, but {} says {}; the content changed: restore it, or tokenize "
-        "again",
-        path, sha256, manifest, part.sha256);
+  if (sha256 == part.sha256) return Status();
+  return DataLossError("{}: SHA-256 {}, but {} says {}; the content changed: {}", path, sha256,
+                       manifest, part.sha256, kRestore);
+}
+
+std::vector<ManifestPart> PartsOf(const Manifest& manifest) {
+  std::vector<ManifestPart> parts;
+  for (const ManifestFile& file : manifest.files) {
+    parts.push_back(file.part);
+    if (file.sidecar) parts.push_back(*file.sidecar);
   }
-  return Status();
+  return parts;
 }
 
 }  // namespace
@@ -61,7 +79,7 @@ Result<FileIdentity> IdentifyFile(const Path& path) {
   FileIdentity identity{.name = path.filename(), .size_bytes = file->size_bytes()};
   Xxh3Stream hash;
   std::vector<std::byte> block;
-  const bool small = identity.size_bytes <= kBlocks * kBlockBytes;
+  const bool small = identity.size_bytes <= kWholeBytes;
   const int64_t count = small ? 1 : kBlocks;
   for (int64_t i = 0; i < count; ++i) {
     const int64_t bytes = small ? identity.size_bytes : kBlockBytes;
@@ -76,7 +94,6 @@ Result<FileIdentity> IdentifyFile(const Path& path) {
 }
 
 Result<std::vector<FileIdentity>> IdentifyFiles(const TokenFiles& files, Sidecars sidecars) {
-  constexpr int64_t kThreads = 16;  // they wait for disks and networks, hardly for cores
   std::vector<std::vector<FileIdentity>> found(static_cast<size_t>(files.size()));
   const auto identify = [&](int64_t i) -> Status {
     const TokenFileSpec& spec = files.spec(i);
@@ -124,7 +141,7 @@ std::string PrintIdentities(std::span<const FileIdentity> identities) {
   for (const FileIdentity& identity : identities) {
     files.push_back({{"name", identity.name},
                      {"size_bytes", identity.size_bytes},
-                     {"sample_hash", fmt::format("{:016x}", identity.sample_hash)}});
+                     {"sample_hash", PrintSampleHash(identity.sample_hash)}});
   }
   return Json({{"files", std::move(files)}}).dump(1, ' ', false, Json::error_handler_t::replace) +
          "\n";
@@ -143,21 +160,30 @@ Result<std::vector<FileIdentity>> ParseIdentities(std::string_view json, std::st
         !file.contains("size_bytes") || !file["size_bytes"].is_number_integer() ||
         !file.contains("sample_hash") || !file["sample_hash"].is_string())
       return damaged();
-    const auto& hash = file["sample_hash"].get_ref<const std::string&>();
-    if (hash.size() != 16 || hash.find_first_not_of("0123456789abcdef") != std::string::npos)
-      return damaged();
+    const auto hash = ParseSampleHash(file["sample_hash"].get_ref<const std::string&>());
+    if (!hash) return damaged();
     identities.push_back({.name = file["name"].get<std::string>(),
                           .size_bytes = file["size_bytes"].get<int64_t>(),
-                          .sample_hash = std::stoull(hash, nullptr, 16)});
+                          .sample_hash = *hash});
   }
   return identities;
 }
 
 Status CheckAgainstManifest(const Path& manifest, ManifestCheck check) {
-  const Manifest content = TRY(ReadManifest(manifest));
-  for (const ManifestFile& file : content.files) {
-    TRY(CheckPart(manifest.parent_path(), file.part, manifest, check));
-    if (file.sidecar) TRY(CheckPart(manifest.parent_path(), *file.sidecar, manifest, check));
+  const std::vector<ManifestPart> parts = PartsOf(TRY(ReadManifest(manifest)));
+  const auto path_of = [&](size_t i) { return manifest.parent_path() / parts[i].name; };
+  const auto look = [&](int64_t i) -> Status {
+    const auto part = static_cast<size_t>(i);
+    TRY(CheckSize(path_of(part), parts[part], manifest));
+    if (check != ManifestCheck::kSamples || !parts[part].sample_hash) return Status();
+    return CheckSample(path_of(part), parts[part], manifest);
+  };
+  TRY(ForAll(static_cast<int64_t>(parts.size()),
+             {.name = "compare files", .unit = "files", .threads_at_most = kThreads}, look));
+  if (check == ManifestCheck::kHashes) {
+    for (size_t i = 0; i < parts.size(); ++i) TRY(CheckSha256(path_of(i), parts[i], manifest));
+  } else if (std::ranges::any_of(parts, [](const auto& part) { return !part.sample_hash; })) {
+    LogInfo("{}: has no sample hashes; of its files only the sizes were compared", manifest);
   }
   return Status();
 }

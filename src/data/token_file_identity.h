@@ -15,14 +15,15 @@
 namespace ulmus::data {
 
 // Size and a hash of blocks from all over the file: cheap enough for every start, blind to a change
-// between the blocks. A fingerprint knows names and sizes only.
+// between the blocks of a file beyond 1 MiB. A fingerprint knows names and sizes only.
 struct FileIdentity {
   std::string name;  // without folders, as fingerprints take it
   int64_t size_bytes = 0;
-  uint64_t sample_hash = 0;  // XXH3 of 16 blocks of 4 KiB, or of all of a smaller file
+  uint64_t sample_hash = 0;  // XXH3 of 17 blocks of 64 KiB, or of all of a file up to 1 MiB
   friend bool operator==(const FileIdentity&, const FileIdentity&) = default;
 };
 
+// Reads 1.1 MiB at most.
 Result<FileIdentity> IdentifyFile(const Path& path);
 enum class Sidecars {
   kPassOver,
@@ -40,10 +41,11 @@ std::string PrintIdentities(std::span<const FileIdentity> identities);
 Result<std::vector<FileIdentity>> ParseIdentities(std::string_view json, std::string_view origin);
 
 enum class ManifestCheck {
-  kSizes,   // every start
-  kHashes,  // reads all files: on request
+  kSamples,  // sizes and sample hashes: every start
+  kHashes,   // sizes and SHA-256, reads all files: on request
 };
-// kDataLoss names the first file beside the manifest whose size or SHA-256 is not what it says.
+// kDataLoss names the first file beside the manifest that is missing or is not what it says. A
+// manifest without sample hashes gets a line in the log.
 Status CheckAgainstManifest(const Path& manifest, ManifestCheck check);
 
 }  // namespace ulmus::data

@@ -1,7 +1,9 @@
 #include "data/token_file_identity.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "base/hash.h"
 #include "data/manifest.h"
@@ -23,6 +25,30 @@ TEST(FileIdentity, KnowsAReplacedFileOfTheSameSize) {
   const Status status = CompareIdentities(*before, *IdentifyFiles(*OpenOrDie({{a}, {b}})));
   EXPECT_EQ(status.code(), StatusCode::kDataLoss);
   EXPECT_THAT(status.message(), HasSubstr("b: its content is not what the run began with"));
+}
+
+// A file up to 1 MiB is hashed as a whole; of a larger one both ends and the middle are seen.
+TEST(FileIdentity, SeesAnyByteOfASmallFileAndTheSamplesOfALargeOne) {
+  const TempDir dir;
+  const Path path = dir.path() / "a";
+  struct Case {
+    size_t size;
+    std::vector<size_t> seen;
+  };
+  const size_t large = 40 << 20;
+  for (const Case& c : {Case{1 << 20, {0, 70'000, 345'678, (1 << 20) - 1}},
+                        Case{large, {0, large / 4, large / 2, large * 7 / 16, large - 1}}}) {
+    std::string bytes(c.size, 'x');
+    ASSERT_TRUE(WriteFileAtomic(path, bytes).ok());
+    const FileIdentity before = *IdentifyFile(path);
+    for (const size_t at : c.seen) {
+      const FileDescriptor fd(open(path.c_str(), O_WRONLY));
+      ASSERT_EQ(pwrite(fd.get(), "y", 1, static_cast<off_t>(at)), 1);
+      EXPECT_NE(*IdentifyFile(path), before) << at;
+      ASSERT_EQ(pwrite(fd.get(), "x", 1, static_cast<off_t>(at)), 1);
+      EXPECT_EQ(*IdentifyFile(path), before);
+    }
+  }
 }
 
 TEST(FileIdentity, KnowsChangesOfSizeNameAndCount) {
@@ -58,12 +84,14 @@ TEST(CheckAgainstManifest, NamesTheDamagedFile) {
                             .tokens = 1000,
                             .documents = 1,
                             .sidecar = std::nullopt});
+  manifest.files[0].part.sample_hash = IdentifyFile(path)->sample_hash;
   const Path manifest_path = dir.path() / "t.manifest.json";
   ASSERT_TRUE(WriteManifest(manifest_path, manifest).ok());
+  EXPECT_TRUE(CheckAgainstManifest(manifest_path, ManifestCheck::kSamples).ok());
   EXPECT_TRUE(CheckAgainstManifest(manifest_path, ManifestCheck::kHashes).ok());
   for (size_t size : {size_t{3999}, size_t{3996}, size_t{2000}, size_t{0}}) {
     ASSERT_TRUE(WriteFileAtomic(path, bytes.substr(0, size)).ok());
-    const Status status = CheckAgainstManifest(manifest_path, ManifestCheck::kSizes);
+    const Status status = CheckAgainstManifest(manifest_path, ManifestCheck::kSamples);
     EXPECT_EQ(status.code(), StatusCode::kDataLoss);
     EXPECT_THAT(status.message(), HasSubstr(fmt::format("t-0.npy: {} bytes, but", size)));
     EXPECT_THAT(status.message(), HasSubstr("says 4000"));
@@ -71,9 +99,35 @@ TEST(CheckAgainstManifest, NamesTheDamagedFile) {
   std::string flipped = bytes;
   flipped[1234] ^= 1;
   ASSERT_TRUE(WriteFileAtomic(path, flipped).ok());
-  EXPECT_TRUE(CheckAgainstManifest(manifest_path, ManifestCheck::kSizes).ok());
+  const Status sampled = CheckAgainstManifest(manifest_path, ManifestCheck::kSamples);
+  EXPECT_EQ(sampled.code(), StatusCode::kDataLoss);
+  EXPECT_THAT(sampled.message(), HasSubstr("t-0.npy: sample hash"));
+  EXPECT_THAT(sampled.message(), HasSubstr("restore it, or"));
   EXPECT_THAT(CheckAgainstManifest(manifest_path, ManifestCheck::kHashes).message(),
               HasSubstr("t-0.npy: SHA-256"));
+  ASSERT_TRUE(RemoveFile(path).ok());
+  const Status missing = CheckAgainstManifest(manifest_path, ManifestCheck::kSamples);
+  EXPECT_EQ(missing.code(), StatusCode::kDataLoss);
+  EXPECT_THAT(missing.message(), HasSubstr("t-0.npy: missing, but "));
+}
+
+TEST(CheckAgainstManifest, ReadsOneWithoutSampleHashesAndSaysSo) {
+  const TempDir dir;
+  const Path path = WriteTokens<uint32_t>(dir.path() / "t-0.npy", Counting(0, 1000));
+  Manifest manifest;
+  manifest.vocab_size = 100278;
+  manifest.tokens = 1000;
+  manifest.documents = 1;
+  manifest.files.push_back({.part = {"t-0.npy", 4000, Sha256Hex(*ReadFile(path))},
+                            .tokens = 1000,
+                            .documents = 1,
+                            .sidecar = std::nullopt});
+  const Path manifest_path = dir.path() / "t.manifest.json";
+  ASSERT_TRUE(WriteManifest(manifest_path, manifest).ok());
+  testing::internal::CaptureStderr();
+  EXPECT_TRUE(CheckAgainstManifest(manifest_path, ManifestCheck::kSamples).ok());
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("t.manifest.json: has no sample hashes"));
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "data/token_file_identity.h"
 #include "data/tokenize_bytes.h"
 
 namespace ulmus::data {
@@ -331,20 +332,25 @@ Result<ManifestPart> TokenOutput::PackSidecar(size_t index) {
   }
   TRY(writer.Write("", /*last=*/true));
   TRY(SyncFile(fd, path));
+  const FileIdentity identity = TRY(IdentifyFile(path));
   return ManifestPart{.name = ShardPath(index, ".csv.gz").filename(),
                       .bytes = writer.size(),
-                      .sha256 = writer.sha256()};
+                      .sha256 = writer.sha256(),
+                      .sample_hash = identity.sample_hash};
 }
 
 Status TokenOutput::EndShard() {
   const size_t index = state_.manifest.files.size();
   TRY(Flush());
-  TRY(SyncFile(tokens_, ShardPath(index, ".npy.partial")));
+  const Path tokens = ShardPath(index, ".npy.partial");
+  TRY(SyncFile(tokens_, tokens));
+  const FileIdentity identity = TRY(IdentifyFile(tokens));
   ManifestPart sidecar = TRY(PackSidecar(index));
   state_.manifest.files.push_back(
       {.part = {.name = ShardPath(index, ".npy").filename(),
                 .bytes = state_.shard_tokens * SizeBytes(state_.manifest.dtype),
-                .sha256 = hash_.hex()},
+                .sha256 = hash_.hex(),
+                .sample_hash = identity.sample_hash},
        .tokens = state_.shard_tokens,
        .documents = state_.shard_documents,
        .sidecar = std::move(sidecar)});
