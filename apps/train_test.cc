@@ -14,6 +14,8 @@ namespace ulmus::apps {
 namespace {
 
 using Json = nlohmann::json;
+using testing::AllOf;
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 constexpr int kSteps = 12;
@@ -104,10 +106,33 @@ keep_last = 0
     }
     return records;
   }
+  // Texts of all events of that name.
+  std::vector<std::string> EventTexts(const std::string& run, const std::string& name) const {
+    std::vector<std::string> texts;
+    std::ifstream file(Folder(run) / "metrics.jsonl");
+    for (std::string line; std::getline(file, line);) {
+      const Json json = Json::parse(line);
+      if (json["kind"] == "event" && json["name"] == name) texts.push_back(json["text"]);
+    }
+    return texts;
+  }
+  Path Checkpoint(const std::string& run, int step) const {
+    return Folder(run) / fmt::format("checkpoints/step-{:08}", step);
+  }
+  static void FlipByte(const Path& path) {
+    std::string bytes = *ReadFile(path);
+    bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+    ASSERT_TRUE(WriteFileAtomic(path, bytes).ok());
+  }
+  static int CountOf(std::string_view text, std::string_view part) {
+    int count = 0;
+    for (size_t at = text.find(part); at != std::string_view::npos; at = text.find(part, at + 1))
+      ++count;
+    return count;
+  }
   void ExpectSameCheckpoint(const std::string& a, const std::string& b, int step) const {
-    const std::string name = fmt::format("checkpoints/step-{:08}", step);
-    const Output diff = RunShell(
-        fmt::format("diff -r {} {}", (Folder(a) / name).string(), (Folder(b) / name).string()));
+    const Output diff =
+        RunShell(fmt::format("diff -r {} {}", Checkpoint(a, step), Checkpoint(b, step)));
     EXPECT_EQ(diff.exit_code, 0) << diff.text;
   }
 
@@ -179,14 +204,55 @@ TEST_F(Train, AStepThatIsNotThereIsNoSilentStart) {
 
 TEST_F(Train, ADamagedNewestCheckpointIsPassedOver) {
   ASSERT_EQ(Run("straight").exit_code, 0);
+  for (const bool content : {false, true}) {
+    const std::string run = content ? "content" : "manifest";
+    ASSERT_EQ(Run(run).exit_code, 0);
+    const Path newest = Checkpoint(run, 12);
+    const std::string damage = content ? "model.norm.weight/c/0 (checksum differs)" : "manifest";
+    if (content)
+      FlipByte(newest / "model.norm.weight/c/0");
+    else
+      ASSERT_TRUE(RemoveFile(newest / "manifest.json").ok());
+    const Output resumed = Run(run);
+    EXPECT_EQ(resumed.exit_code, 0) << resumed.text;
+    EXPECT_THAT(resumed.text, HasSubstr("step-00000009"));
+    // Said once to people, kept as an event.
+    EXPECT_EQ(CountOf(resumed.text, "warning: passed over: "), 1) << resumed.text;
+    EXPECT_THAT(resumed.text, HasSubstr(damage));
+    EXPECT_THAT(EventTexts(run, "passed_over"),
+                ElementsAre(AllOf(HasSubstr("step 12 passed over, step 9 taken instead"),
+                                  HasSubstr(damage))));
+    EXPECT_TRUE(*PathExists(newest.string() + ".set-aside"));
+    ExpectSameCheckpoint("straight", run, kSteps);
+    EXPECT_EQ(Records("straight"), Records(run));
+  }
+}
+
+TEST_F(Train, ADamagedCheckpointThatWasNamedIsAnError) {
   ASSERT_EQ(Run("run").exit_code, 0);
-  const Path newest = Folder("run") / "checkpoints/step-00000012";
-  ASSERT_EQ(RunShell("find " + newest.string() + " -name 'manifest*' -delete").exit_code, 0);
+  FlipByte(Checkpoint("run", 9) / "exp_avg.model.norm.weight/c/0");
+  const std::string list = fmt::format("find {} | sort", Checkpoint("run", 0).parent_path());
+  const std::string before = RunShell(list).text;
+  const Output named = Run("run", "--from-step 9");
+  EXPECT_EQ(named.exit_code, 3) << named.text;
+  EXPECT_THAT(named.text, HasSubstr("exp_avg.model.norm.weight/c/0 (checksum differs)"));
+  EXPECT_EQ(RunShell(list).text, before);
+  // All of them: never a silent start from initial weights, even without the records.
+  for (const int step : {3, 6, 12})
+    ASSERT_TRUE(RemoveFile(Checkpoint("run", step) / "manifest.json").ok());
+  ASSERT_TRUE(RemoveFile(Folder("run") / "metrics.jsonl").ok());
+  const Output none = Run("run");
+  EXPECT_EQ(none.exit_code, 3) << none.text;
+  EXPECT_THAT(none.text, HasSubstr("--start-over"));
+}
+
+TEST_F(Train, AFolderUnderAnotherStepsNameIsPassedOver) {
+  ASSERT_EQ(Run("run", "--set train.steps=6").exit_code, 0);
+  ASSERT_TRUE(Rename(Checkpoint("run", 6), Checkpoint("run", 9)).ok());
   const Output resumed = Run("run");
   EXPECT_EQ(resumed.exit_code, 0) << resumed.text;
-  EXPECT_THAT(resumed.text, HasSubstr("step-00000009"));
-  ExpectSameCheckpoint("straight", "run", kSteps);
-  EXPECT_EQ(Records("straight"), Records("run"));
+  EXPECT_THAT(EventTexts("run", "passed_over"), ElementsAre(HasSubstr("manifest is of step 6")));
+  EXPECT_THAT(resumed.text, HasSubstr("step-00000003"));
 }
 
 TEST_F(Train, AnotherRecipeNeedsItsKeyAccepted) {

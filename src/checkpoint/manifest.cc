@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "base/json.h"
+#include "base/log.h"
 #include "base/thread.h"
 
 namespace ulmus::checkpoint {
@@ -141,7 +142,10 @@ Result<std::vector<Damage>> VerifyFiles(const ReadStore& store, const Manifest& 
     }
   }
   std::atomic<size_t> next = 0;
-  std::mutex mutex;  // guards damaged
+  int64_t total_bytes = 0;
+  for (const auto* entry : to_read) total_bytes += entry->second.size_bytes;
+  Progress progress("verify", total_bytes, {.unit = "bytes"});
+  std::mutex mutex;  // guards damaged and progress
   {
     std::vector<std::jthread> threads;
     const size_t count = std::min(to_read.size(), static_cast<size_t>(options.threads));
@@ -149,9 +153,9 @@ Result<std::vector<Damage>> VerifyFiles(const ReadStore& store, const Manifest& 
       threads.push_back(StartThread("verify", [&] {
         for (size_t i = next++; i < to_read.size(); i = next++) {
           std::string what = CheckContent(store, to_read[i]->first, to_read[i]->second);
-          if (what.empty()) continue;
           std::lock_guard lock(mutex);
-          damaged.push_back({to_read[i]->first, std::move(what)});
+          progress.Add(to_read[i]->second.size_bytes);
+          if (!what.empty()) damaged.push_back({to_read[i]->first, std::move(what)});
         }
       }));
     }

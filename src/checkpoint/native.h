@@ -83,8 +83,9 @@ class NativeReader : public TensorSource {
  public:
   // kNotFound if there is nothing at `path`; kDataLoss, with what is wrong and what to do, unless
   // the manifest holds and every file it names is there with its size. Content is checked when it
-  // is read.
-  static Result<std::unique_ptr<NativeReader>> Open(const Path& path);
+  // is read, unless `verify` asks for all of it at once.
+  static Result<std::unique_ptr<NativeReader>> Open(const Path& path,
+                                                    const VerifyOptions& verify = {.full = false});
 
   std::span<const TensorInfo> tensors() const override { return tensors_; }
   Status Read(int64_t index, int64_t first, std::span<std::byte> out) const override;

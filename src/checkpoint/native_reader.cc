@@ -15,12 +15,12 @@ bool IsNativeCheckpoint(const Path& path) {
   return exists.ok() && *exists;
 }
 
-Result<std::unique_ptr<NativeReader>> NativeReader::Open(const Path& path) {
+Result<std::unique_ptr<NativeReader>> NativeReader::Open(const Path& path,
+                                                         const VerifyOptions& verify) {
   if (!TRY(PathExists(path))) return NotFoundError("{}: no such checkpoint; check the path", path);
   std::unique_ptr<NativeReader> reader(new NativeReader(path));
   reader->manifest_ = TRY(LoadManifest(reader->store_));
-  std::vector<Damage> damaged =
-      TRY(VerifyFiles(reader->store_, reader->manifest_, {.full = false}));
+  std::vector<Damage> damaged = TRY(VerifyFiles(reader->store_, reader->manifest_, verify));
   // A file too many is never read; `checkpoint verify` names it.
   std::erase_if(damaged, [&](const Damage& damage) {
     return !reader->manifest_.files.contains(damage.file);

@@ -84,7 +84,7 @@ Result<OpenedSource> OpenUlmus(const Path& path) {
 
 Result<OpenedSource> OpenRun(const Path& path) {
   const Path folder = path / kRunFolder;
-  const std::optional<OpenedStep> newest = TRY(OpenNewest(folder));
+  const std::optional<OpenedStep> newest = TRY(OpenNewest(folder)).opened;
   if (!newest) return NotFoundError("{}: no checkpoint that is complete", folder);
   return OpenUlmus(newest->path);
 }

@@ -23,6 +23,21 @@ std::optional<int64_t> StepOf(std::string_view name) {
   return step;
 }
 
+Result<std::unique_ptr<NativeReader>> OpenNamed(const Path& path, int64_t step,
+                                                const VerifyOptions& verify) {
+  std::unique_ptr<NativeReader> reader = TRY(NativeReader::Open(path, verify));
+  if (reader->step() == step) return reader;
+  return DataLossError("{}: its manifest is of step {}; give the folder its own name back", path,
+                       reader->step());
+}
+
+// Says nothing about the checkpoint itself, and may have passed at the next try.
+bool IsOfTheMachine(const Status& status) {
+  return status.code() == StatusCode::kPermissionDenied ||
+         status.code() == StatusCode::kUnavailable ||
+         status.code() == StatusCode::kResourceExhausted;
+}
+
 }  // namespace
 
 Path StepPath(const Path& folder, int64_t step) {
@@ -39,26 +54,32 @@ Result<std::vector<int64_t>> ListSteps(const Path& folder) {
   return steps;
 }
 
-Result<std::optional<OpenedStep>> OpenNewest(const Path& folder) {
+Result<Newest> OpenNewest(const Path& folder, const VerifyOptions& verify) {
+  Newest newest;
   std::vector<int64_t> steps = TRY(ListSteps(folder));
   std::ranges::reverse(steps);
   for (const int64_t step : steps) {
     Path path = StepPath(folder, step);
-    Result<std::unique_ptr<NativeReader>> reader = NativeReader::Open(path);
-    if (reader.ok()) return std::optional(OpenedStep{step, std::move(path), *std::move(reader)});
+    Result<std::unique_ptr<NativeReader>> reader = OpenNamed(path, step, verify);
+    if (reader.ok()) {
+      newest.opened = OpenedStep{step, std::move(path), *std::move(reader)};
+      break;
+    }
+    if (IsOfTheMachine(reader.error())) return reader.error();
     LogWarning("passed over: {}", reader.error().message());
+    newest.passed_over.push_back({step, std::move(path), reader.error().message()});
   }
-  return std::optional<OpenedStep>();
+  return newest;
 }
 
-Result<OpenedStep> OpenStep(const Path& folder, int64_t step) {
+Result<OpenedStep> OpenStep(const Path& folder, int64_t step, const VerifyOptions& verify) {
   Path path = StepPath(folder, step);
   if (step < 0 || !TRY(PathExists(path))) {
     const std::vector<int64_t> steps = TRY(ListSteps(folder));
     return NotFoundError("{}: no checkpoint of step {}; available: {}", folder, step,
                          steps.empty() ? "none" : fmt::format("{}", fmt::join(steps, ", ")));
   }
-  std::unique_ptr<NativeReader> reader = TRY(NativeReader::Open(path));
+  std::unique_ptr<NativeReader> reader = TRY(OpenNamed(path, step, verify));
   return OpenedStep{step, std::move(path), std::move(reader)};
 }
 
@@ -85,7 +106,7 @@ Result<std::vector<int64_t>> PruneSteps(const Path& folder, const KeepOptions& k
   for (const int64_t step : steps) {
     const Path path = StepPath(folder, step);
     if (complete < keep.last) {
-      if (NativeReader::Open(path).ok()) ++complete;
+      if (OpenNamed(path, step, {.full = false}).ok()) ++complete;
       continue;
     }
     if (keep.every > 0 && step % keep.every == 0) continue;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "base/file.h"
@@ -26,11 +27,22 @@ struct OpenedStep {
   Path path;
   std::unique_ptr<NativeReader> reader;
 };
-// The newest that is complete; those passed over are logged with the reason. nullopt if there is
-// none.
-Result<std::optional<OpenedStep>> OpenNewest(const Path& folder);
-// kNotFound lists the steps there are.
-Result<OpenedStep> OpenStep(const Path& folder, int64_t step);
+struct PassedOver {
+  int64_t step = 0;
+  Path path;
+  std::string why;
+};
+struct Newest {
+  std::optional<OpenedStep> opened;     // none if no step is sound
+  std::vector<PassedOver> passed_over;  // newer ones that are damaged, newest first; also logged
+};
+// The newest that is sound, as NativeReader::Open judges it. What cannot be read for reasons of the
+// machine (permission, a server that is away) is an error: it may be the newest one still.
+Result<Newest> OpenNewest(const Path& folder, const VerifyOptions& verify = {.full = false});
+// kNotFound lists the steps there are; kDataLoss if it is damaged or another step's under this
+// name.
+Result<OpenedStep> OpenStep(const Path& folder, int64_t step,
+                            const VerifyOptions& verify = {.full = false});
 
 // Removes what saves that died left in `folder`: once, before the first save of a process. Another
 // process' save under way is left alone.

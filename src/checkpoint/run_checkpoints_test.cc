@@ -33,7 +33,7 @@ class RunCheckpoints : public ::testing::Test {
   int64_t Newest() {
     const auto opened = OpenNewest(folder_);
     EXPECT_TRUE(opened.ok()) << opened.status().ToString();
-    return opened.ok() && opened->has_value() ? (*opened)->step : -1;
+    return opened.ok() && opened->opened ? opened->opened->step : -1;
   }
 
   TempDir temp_;
@@ -60,6 +60,34 @@ TEST_F(RunCheckpoints, NewestIsThatOfTheHighestStepThatIsComplete) {
   EXPECT_EQ(OpenSource(run_)->path, StepPath(folder_, 20));
   ASSERT_TRUE(RemoveFile(StepPath(folder_, 20) / "w" / "c" / "0").ok());
   EXPECT_EQ(Newest(), 3);
+}
+
+TEST_F(RunCheckpoints, ADamagedChunkIsPassedOverWhenAllIsVerified) {
+  for (const int64_t step : {20, 100}) ASSERT_TRUE(Save(step).ok());
+  const Path chunk = StepPath(folder_, 100) / "w" / "c" / "0";
+  std::string bytes = *ReadFile(chunk);
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+  ASSERT_TRUE(WriteFileAtomic(chunk, bytes).ok());
+  EXPECT_EQ(Newest(), 100);  // names and sizes are those of the manifest
+  const auto newest = OpenNewest(folder_, {.full = true});
+  ASSERT_TRUE(newest.ok() && newest->opened);
+  EXPECT_EQ(newest->opened->step, 20);
+  ASSERT_EQ(newest->passed_over.size(), 1u);
+  EXPECT_EQ(newest->passed_over[0].step, 100);
+  EXPECT_THAT(newest->passed_over[0].why, HasSubstr("w/c/0 (checksum differs)"));
+  EXPECT_EQ(OpenStep(folder_, 100, {.full = true}).status().code(), StatusCode::kDataLoss);
+}
+
+TEST_F(RunCheckpoints, AFolderUnderAnotherStepsNameDoesNotCount) {
+  for (const int64_t step : {20, 40}) ASSERT_TRUE(Save(step).ok());
+  ASSERT_TRUE(Rename(StepPath(folder_, 40), StepPath(folder_, 100)).ok());
+  EXPECT_EQ(Newest(), 20);
+  const Status status = OpenStep(folder_, 100).status();
+  EXPECT_EQ(status.code(), StatusCode::kDataLoss);
+  EXPECT_THAT(status.message(), HasSubstr("manifest is of step 40"));
+  // It does not stand for one of those that are kept either.
+  ASSERT_TRUE(PruneSteps(folder_, {.last = 1}).ok());
+  EXPECT_EQ(Newest(), 20);
 }
 
 TEST_F(RunCheckpoints, AnAbsentStepNamesThoseThereAre) {

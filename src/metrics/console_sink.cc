@@ -54,6 +54,7 @@ void ConsoleSink::Show(const EvalRecord& record) {
 }
 
 void ConsoleSink::Show(const EventRecord& record) {
+  if (record.name == kEventPassedOver) return;  // whoever found the damage has warned of it
   const LogLevel level = record.name == kEventAlarm ? LogLevel::kWarning : LogLevel::kInfo;
   Print(level, fmt::format("step {}: {}{}{}", record.step, record.name,
                            record.text.empty() ? "" : ": ", record.text));

@@ -67,7 +67,9 @@ inline constexpr std::string_view kEventStart = "start";    // from initial weig
 inline constexpr std::string_view kEventResume = "resume";  // from the checkpoint of `step`
 inline constexpr std::string_view kEventSave = "save";
 inline constexpr std::string_view kEventAlarm = "alarm";  // shown as a warning
-inline constexpr std::string_view kEventStop = "stop";    // by a signal
+// A damaged checkpoint that an older one stands in for.
+inline constexpr std::string_view kEventPassedOver = "passed_over";
+inline constexpr std::string_view kEventStop = "stop";  // by a signal
 inline constexpr std::string_view kEventComplete = "complete";
 
 struct EventRecord {

@@ -14,6 +14,7 @@
 namespace ulmus::train {
 namespace {
 
+using checkpoint::Newest;
 using checkpoint::OpenedStep;
 
 constexpr int64_t kMaxRollbacks = 3;  // without a save between them
@@ -27,17 +28,42 @@ Result<std::optional<Recipe>> StoredRecipe(const metrics::RunPaths& paths) {
   return std::optional(TRY(Recipe::Resolve(RunSchema(), input)));
 }
 
-Result<std::optional<OpenedStep>> FindCheckpoint(const metrics::RunPaths& paths,
-                                                 const RunRequest& request) {
+// The checkpoint at which nothing is left to do. Looked at without the lock: the folder of a
+// complete run stays as it is.
+Result<std::optional<OpenedStep>> FindComplete(const metrics::RunPaths& paths,
+                                               const RunRequest& request, int64_t last_step) {
   if (request.start_over) return std::optional<OpenedStep>();
-  if (request.from)
-    return std::optional(TRY(checkpoint::OpenStep(paths.checkpoints(), *request.from)));
-  return checkpoint::OpenNewest(paths.checkpoints());
+  if (request.from) {
+    const bool last = *request.from >= last_step;
+    OpenedStep opened =
+        TRY(checkpoint::OpenStep(paths.checkpoints(), *request.from, {.full = last}));
+    return last ? std::optional(std::move(opened)) : std::nullopt;
+  }
+  const std::vector<int64_t> steps = TRY(checkpoint::ListSteps(paths.checkpoints()));
+  if (steps.empty() || steps.back() < last_step) return std::optional<OpenedStep>();
+  Result<OpenedStep> opened =
+      checkpoint::OpenStep(paths.checkpoints(), steps.back(), {.full = true});
+  // A damaged one is dealt with under the lock.
+  return opened.ok() ? std::optional(*std::move(opened)) : std::nullopt;
+}
+
+// Every byte is verified before a run goes on from it. One that was named must be sound.
+Result<Newest> FindCheckpoint(const metrics::RunPaths& paths, const RunRequest& request) {
+  if (request.start_over) return Newest();
+  if (!request.from) return checkpoint::OpenNewest(paths.checkpoints(), {.full = true});
+  Newest named;
+  named.opened = TRY(checkpoint::OpenStep(paths.checkpoints(), *request.from, {.full = true}));
+  return named;
 }
 
 // A run that has saved and lost all of it must not begin anew unasked.
-Status CheckNothingLost(const metrics::RunPaths& paths, const RunRequest& request) {
-  if (request.start_over || !TRY(PathExists(paths.metrics()))) return {};
+Status CheckNothingLost(const metrics::RunPaths& paths, const Newest& newest) {
+  if (!newest.passed_over.empty())
+    return DataLossError(
+        "{}: no checkpoint is sound, the newest is passed over: {}; bring one back, or begin from "
+        "initial weights with --start-over",
+        paths.checkpoints().string(), newest.passed_over.front().why);
+  if (!TRY(PathExists(paths.metrics()))) return {};
   int64_t saved = -1;
   TRY(metrics::ReadMetrics(paths.metrics(), [&](const metrics::Record& record) -> Status {
     const auto* event = std::get_if<metrics::EventRecord>(&record);
@@ -148,10 +174,10 @@ Status Resume(Run& run, const OpenedStep& opened, const TrainState& saved) {
   const Status restored =
       RestoreState(*run.trainer, *opened.reader, RestoreParts::kAll, opened.path.string());
   if (!restored.ok())
-    return restored.WithContext(fmt::format(
-        "{} cannot be restored; go on from an older one with --from-step (there are steps {})",
-        opened.path.string(),
-        fmt::join(TRY(checkpoint::ListSteps(run.paths().checkpoints())), ", ")));
+    return restored.WithContext(
+        fmt::format("{} cannot be restored (there are steps {}, to be named with --from-step)",
+                    opened.path.string(),
+                    fmt::join(TRY(checkpoint::ListSteps(run.paths().checkpoints())), ", ")));
   run.last_saved = opened.step;
   run.last_checkpoint = opened.path;
   return run.trainer->SetAdamCount(run.state.adam_count);
@@ -173,7 +199,19 @@ Status OpenLoader(Run& run) {
   return {};
 }
 
-Status OpenRecords(Run& run, bool resumes) {
+std::string PassedOverText(const checkpoint::PassedOver& passed, const OpenedStep& instead) {
+  return fmt::format("checkpoint of step {} passed over, step {} taken instead: {}", passed.step,
+                     instead.step, passed.why);
+}
+
+Status RecordPassedOver(Run& run, const Newest& newest) {
+  for (const checkpoint::PassedOver& passed : newest.passed_over)
+    TRY(RecordEvent(run, run.state.step, metrics::kEventPassedOver,
+                    PassedOverText(passed, *newest.opened)));
+  return {};
+}
+
+Status OpenRecords(Run& run, const Newest& newest) {
   TRY(WriteFileAtomic(run.paths().recipe(), run.recipe.ToToml({.origins = true, .help = true})));
   run.recorder =
       TRY(metrics::Recorder::Open(run.paths(), {.resume_step = run.state.step,
@@ -192,8 +230,10 @@ Status OpenRecords(Run& run, bool resumes) {
       run.alarm.Add(record);
       return {};
     }));
-  return RecordEvent(run, run.state.step, resumes ? metrics::kEventResume : metrics::kEventStart,
-                     resumes ? run.last_checkpoint.string() : run.config.train.start_from);
+  TRY(RecordPassedOver(run, newest));
+  if (newest.opened)
+    return RecordEvent(run, run.state.step, metrics::kEventResume, run.last_checkpoint.string());
+  return RecordEvent(run, run.state.step, metrics::kEventStart, run.config.train.start_from);
 }
 
 void SetRates(Run& run) {
@@ -303,21 +343,24 @@ Result<OpenedRun> OpenRun(Recipe recipe, const RunRequest& request,
   run->recipe = std::move(recipe);
   run->data = TRY(data::OpenData(run->config.data));
   run->last_step = TRY(LastStep(run->config, run->data.order->num_steps()));
-  if (const auto newest = TRY(FindCheckpoint(paths, request))) {
-    if (newest->step > run->last_step)
+  if (const auto complete = TRY(FindComplete(paths, request, run->last_step))) {
+    if (complete->step > run->last_step)
       return InvalidArgumentError(
           "the run in {} is at step {} already, the recipe ends at step {}; raise train.steps, or "
           "take another --run-dir",
-          request.run_dir.string(), newest->step, run->last_step);
-    if (newest->step == run->last_step)
-      return OpenedRun{.run = nullptr, .step = newest->step, .checkpoint = newest->path};
+          request.run_dir.string(), complete->step, run->last_step);
+    return OpenedRun{.run = nullptr, .step = complete->step, .checkpoint = complete->path};
   }
 
   run->directory = TRY(metrics::RunDirectory::Open(request.run_dir));
   TRY(SetLogFile(paths.log()));
   TRY(checkpoint::RemoveLeftovers(paths.checkpoints()));
-  const std::optional<OpenedStep> opened = TRY(FindCheckpoint(paths, request));
-  if (!opened) TRY(CheckNothingLost(paths, request));
+  const Newest newest = TRY(FindCheckpoint(paths, request));
+  const std::optional<OpenedStep>& opened = newest.opened;
+  if (!opened && !request.start_over) TRY(CheckNothingLost(paths, newest));
+  if (!newest.passed_over.empty())
+    LogWarning("goes on from step {}: the checkpoint of step {} is damaged", opened->step,
+               newest.passed_over.front().step);
   if (opened || request.start_over)
     TRY(SetAsideNewer(paths.checkpoints(), opened ? opened->step : -1));
   std::optional<TrainState> saved;
@@ -335,7 +378,7 @@ Result<OpenedRun> OpenRun(Recipe recipe, const RunRequest& request,
   TRY(OpenLoader(*run));
   SetRates(*run);
   LogStart(*run);
-  TRY(OpenRecords(*run, opened.has_value()));
+  TRY(OpenRecords(*run, newest));
   return OpenedRun{.run = std::move(run), .step = 0, .checkpoint = {}};
 }
 
@@ -371,7 +414,8 @@ Status SaveRun(Run& run) {
 }
 
 Status RollBack(Run& run) {
-  const auto opened = TRY(checkpoint::OpenNewest(run.paths().checkpoints()));
+  const Newest newest = TRY(checkpoint::OpenNewest(run.paths().checkpoints(), {.full = true}));
+  const std::optional<OpenedStep>& opened = newest.opened;
   if (!opened || run.rollbacks_since_save >= kMaxRollbacks)
     return FailedPreconditionError(
         "step {}: train.non_finite = \"rollback\", but {}; lower the learning rate, or look at the "
@@ -386,6 +430,7 @@ Status RollBack(Run& run) {
   run.state.history = saved.run.history;
   TRY(run.trainer->SetAdamCount(run.state.adam_count));
   ++run.rollbacks_since_save;
+  TRY(RecordPassedOver(run, newest));
   const std::string text =
       fmt::format("weights and moments of step {} again; the data of steps {} to {} are left out",
                   opened->step, opened->step + 1, run.state.step);
