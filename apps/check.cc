@@ -26,6 +26,9 @@ void AddRun(const CheckReport& report, Json& json) {
   json["state_bytes"] = report.state_bytes;
   json["memory_bytes"] = report.memory ? Json(report.memory->total()) : Json();
   if (report.memory) json["memory"] = MemoryJson(*report.memory);
+  json["device"] = report.fit.device.empty() ? Json() : Json(report.fit.device);
+  json["device_bytes"] = report.fit.device_bytes ? Json(*report.fit.device_bytes) : Json();
+  json["fits"] = report.fit.fits ? Json(*report.fit.fits) : Json();
   json["devices"] = report.mesh.num_devices();
   json["mesh"] = report.mesh.ToString();
   json["tokens_per_step"] = report.config->tokens_per_step();
@@ -83,6 +86,14 @@ std::string Bytes(int64_t bytes) {
   return fmt::format("{:.1f} kB", value / 1e3);
 }
 
+std::string FitText(const MemoryFit& fit) {
+  if (fit.device.empty()) return "not judged: --device names the kind of device";
+  if (!fit.device_bytes) return fmt::format("unknown: the memory of a {} is not known", fit.device);
+  const std::string has = fmt::format("a {} has {} for it", fit.device, Bytes(*fit.device_bytes));
+  if (!fit.fits) return fmt::format("unknown: {}", has);
+  return fmt::format("{}: {}", *fit.fits ? "yes" : "no", has);
+}
+
 void PrintMemory(const CheckReport& report) {
   if (!report.memory) return;
   const train::MemoryEstimate& m = *report.memory;
@@ -93,6 +104,7 @@ void PrintMemory(const CheckReport& report) {
       {"weights, float32", m.weights}, {"moments", m.moments},         {"batch", m.batch},
       {"gradients", m.gradients},      {"activations", m.activations}, {"total", m.total()}};
   for (const auto& [name, bytes] : rows) fmt::print("  {:<18}{:>12}\n", name, Bytes(bytes));
+  fmt::print("  {:<18}{}\n", "fits", FitText(report.fit));
 }
 
 void PrintParameters(const CheckReport& report) {
@@ -164,7 +176,7 @@ int RunCheck(const CheckInput& input, bool json) {
     if (report.config) PrintRun(report);
     PrintFindings(report, input.recipe);
   }
-  return report.holds() ? kExitOk : kExitUsage;
+  return report.exit_code();
 }
 
 }  // namespace
@@ -184,16 +196,20 @@ void AddCheck(CLI::App& app, Run& run) {
       ->add_option("--devices", input->devices,
                    "Devices to lay the mesh on (those that its axes multiply to)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
+  command->add_option("--device", input->device,
+                      "Kind of device whose memory a step must fit: cpu (this machine's), or as "
+                      "PJRT calls it: \"TPU v5p\", \"NVIDIA H100\"");
   command->add_option("--run-dir", input->run_dir,
-                      "Where the run will save: too little free space there is an error");
+                      "Where the run will save: no folder can be made there, or too little free "
+                      "space, is an error");
   command->add_flag("--init-table", input->init_table,
                     "Mean and standard deviation of every tensor as drawn");
   command->add_flag("--json", *json, "Print one JSON object");
   std::string presets;
   for (const RecipeSource& preset : train::Presets()) presets += " " + preset.name;
   command->footer(
-      "Exit code: 0 it holds, 2 it does not.\nExample: ulmus check olmo3_7b_stage1 --set "
-      "mesh.fsdp=64 --json\nPresets:" +
+      "Exit code: 0 it holds, 2 it does not, 3 only data or a checkpoint is damaged.\nExample: "
+      "ulmus check olmo3_7b_stage1 --set mesh.fsdp=64 --device \"TPU v5p\" --json\nPresets:" +
       presets);
   command->callback(
       [input, json, &run] { run = [input, json] { return RunCheck(*input, *json); }; });

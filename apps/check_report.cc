@@ -1,5 +1,7 @@
 #include "apps/check_report.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -7,6 +9,7 @@
 
 #include "data/config.h"
 #include "infer/model.h"
+#include "metrics/throughput.h"
 #include "nn/olmo3/flops.h"
 #include "nn/olmo3/parameters.h"
 #include "nn/olmo3/sharding.h"
@@ -29,7 +32,7 @@ bool NamesData(const data::DataConfig& data) {
          !data.sources.empty();
 }
 
-// The nearest folder above that exists: where a run directory will be made.
+// The nearest one above that exists: where a run directory will be made.
 Path ExistingParent(Path path) {
   path = std::filesystem::absolute(path).lexically_normal();
   std::error_code ignored;
@@ -46,6 +49,7 @@ class Checker {
   CheckReport Run() {
     if (!ReadConfig()) return std::move(report_);
     JudgeMesh();
+    JudgeMemory();
     CountParameters();
     ListParameters();
     OpenData();
@@ -53,6 +57,7 @@ class Checker {
     OpenStart();
     FindLastStep();
     ListRates();
+    JudgeRunDir();
     FindDisk();
     AddWarnings();
     for (const nn::olmo3::FlopsFormula formula : nn::olmo3::kAllFlopsFormulas) {
@@ -67,16 +72,18 @@ class Checker {
   const RunConfig& config() const { return *report_.config; }
   const Config& model() const { return report_.config->model; }
 
-  void AddError(const std::string& key, const std::string& message) {
+  void AddError(const std::string& key, const std::string& message,
+                StatusCode code = StatusCode::kInvalidArgument) {
     Origin origin;
     if (recipe_) {
       const auto entry = recipe_->entries().find(key);
       if (entry != recipe_->entries().end()) origin = entry->second.origin;
     }
     report_.errors.push_back({key, message, origin});
+    report_.only_damage = report_.only_damage && code == StatusCode::kDataLoss;
   }
   void AddError(const std::string& key, const Status& status) {
-    if (!status.ok()) AddError(key, status.message());
+    if (!status.ok()) AddError(key, status.message(), status.code());
   }
 
   bool ReadConfig() {
@@ -90,11 +97,15 @@ class Checker {
     }
     if (!recipe.ok()) {
       if (report_.errors.empty()) AddError("", recipe.status());
+      report_.only_damage = false;
       return false;
     }
     recipe_ = *std::move(recipe);
     Result<RunConfig> config = train::ConfigFromRecipe(*recipe_, &report_.errors);
-    if (!config.ok()) return false;
+    if (!config.ok()) {
+      report_.only_damage = false;
+      return false;
+    }
     report_.config = *std::move(config);
     return true;
   }
@@ -113,6 +124,57 @@ class Checker {
     }
     report_.mesh = *mesh;
     report_.memory = train::EstimateMemory(model(), options, *mesh);
+  }
+
+  // Devices of a CPU are threads of one machine and share its memory.
+  std::optional<int64_t> DeviceBytes(const std::string& kind) const {
+    if (kind == "cpu") {
+      const Result<int64_t> machine = metrics::ReadMachineMemory();
+      return machine.ok() ? std::optional(*machine / report_.mesh.num_devices()) : std::nullopt;
+    }
+    const metrics::DevicePeak* device = metrics::FindDevicePeak(kind);
+    if (device == nullptr || device->memory_bytes == 0) return std::nullopt;
+    return static_cast<int64_t>(device->memory_bytes);
+  }
+
+  void JudgeMemory() {
+    if (!report_.memory) return;
+    const bool named = !input_.device.empty();
+    const std::string kind = named ? input_.device : "cpu";
+    const std::optional<int64_t> bytes = DeviceBytes(kind);
+    if (named) report_.fit = {.device = kind, .device_bytes = bytes, .fits = {}};
+    if (!bytes) {
+      std::string known = "cpu";
+      for (const metrics::DevicePeak& device : metrics::DevicePeaks())
+        if (device.memory_bytes > 0) known += fmt::format(", {}", device.kind);
+      if (named)
+        report_.warnings.push_back(fmt::format(
+            "--device \"{}\": its memory is not known, so nobody can tell whether a step fits; "
+            "known are {}",
+            kind, known));
+      return;
+    }
+    const train::MemoryEstimate& memory = *report_.memory;
+    // What must be there whatever a compiler does; the estimate of the rest is that of a CPU.
+    const int64_t least = memory.state() + memory.batch;
+    const std::string message = fmt::format(
+        "a step needs {} bytes on one device (estimate), {} of them for weights, moments and "
+        "batch, but one of {} devices of kind {} has {}; cut over more devices (mesh.fsdp), take "
+        "more train.microbatches or another train.remat",
+        memory.total(), least, report_.mesh.num_devices(), kind, *bytes);
+    if (!named) {
+      // Nobody said that it will be this machine.
+      if (memory.total() > *bytes)
+        report_.warnings.push_back(message + "; --device names the kind it is for");
+    } else if (memory.total() <= *bytes) {
+      report_.fit.fits = true;
+    } else if (least > *bytes || kind == "cpu") {
+      report_.fit.fits = false;
+      AddError("mesh.fsdp", message);
+    } else {
+      report_.warnings.push_back(
+          "whether a step fits cannot be told, its compiler may need less: " + message);
+    }
   }
 
   void CountParameters() {
@@ -281,6 +343,20 @@ class Checker {
     if (table.keep_last == 0) return std::max<int64_t>(1, written);
     const int64_t for_ever = table.keep_every > 0 ? last / table.keep_every : 0;
     return std::max<int64_t>(1, std::min(written, table.keep_last + 1 + for_ever));
+  }
+
+  // What `train` would fail to make.
+  void JudgeRunDir() {
+    if (input_.run_dir.empty()) return;
+    const Path parent = ExistingParent(input_.run_dir);
+    std::error_code ignored;
+    if (!std::filesystem::is_directory(parent, ignored)) {
+      AddError("--run-dir", fmt::format("--run-dir {}: {} is no directory; name another",
+                                        input_.run_dir, parent));
+    } else if (access(parent.c_str(), W_OK | X_OK) != 0) {
+      const Status why = ErrnoError(errno, parent, "write there");
+      AddError("--run-dir", fmt::format("--run-dir {}: {}", input_.run_dir, why.message()));
+    }
   }
 
   void FindDisk() {

@@ -18,6 +18,7 @@ struct CheckInput {
   std::string recipe;  // a file, or a preset's name
   std::vector<std::string> flags;
   int64_t devices = 0;  // 0: as the mesh says
+  std::string device;   // kind that memory must fit: "cpu", "TPU v5p"; empty: not judged
   std::string run_dir;  // where checkpoints go; empty: not judged, free space of "." is stated
   bool init_table = false;
 };
@@ -50,14 +51,23 @@ struct DiskFacts {
   int64_t checkpoint_bytes = 0, needed_bytes = 0, free_bytes = 0;
 };
 
+// Does a step fit the devices?
+struct MemoryFit {
+  std::string device;                   // kind; empty: none was named
+  std::optional<int64_t> device_bytes;  // what one device of the mesh may use; none: not known
+  std::optional<bool> fits;             // none: cannot be told
+};
+
 struct CheckReport {
   std::vector<RecipeError> errors;
+  bool only_damage = true;  // all of the errors are damaged data or checkpoints
   std::vector<std::string> warnings;
   // Below: as far as the errors let it be known.
   std::optional<train::RunConfig> config;
   Mesh mesh;
   int64_t params = 0, padded_params = 0, state_bytes = 0;
   std::optional<train::MemoryEstimate> memory;
+  MemoryFit fit;
   std::vector<ParameterRow> parameters;
   std::optional<int64_t> last_step;
   std::vector<RatePoint> rates;
@@ -67,6 +77,10 @@ struct CheckReport {
   std::vector<nn::olmo3::InitRow> init;
 
   bool holds() const { return errors.empty(); }
+  ExitCode exit_code() const {
+    if (holds()) return kExitOk;
+    return only_damage ? kExitDataLoss : kExitUsage;
+  }
 };
 
 CheckReport CheckRun(const CheckInput& input);

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -49,8 +51,8 @@ class Check : public testing::Test {
     return report;
   }
   // The only error of the recipe.
-  static json Error(const std::string& arguments) {
-    const json report = Report(arguments, kExitUsage);
+  static json Error(const std::string& arguments, int expected_exit_code = kExitUsage) {
+    const json report = Report(arguments, expected_exit_code);
     EXPECT_EQ(report["holds"], false);
     EXPECT_EQ(report["errors"].size(), 1u) << report["errors"].dump(1);
     return report["errors"].empty() ? json() : report["errors"][0];
@@ -162,17 +164,18 @@ TEST_F(Check, RefusesTextsThatAreNoRecipe) {
 
 TEST_F(Check, RefusesDataThatIsNotWhatTheRecipeSays) {
   const std::string good = Good();
-  const auto message = [&](const std::string& path) {
-    const json error = Error(fmt::format("{} --set 'data.paths=[\"{}\"]'", good, path));
+  const auto message = [&](const std::string& path, int exit_code = kExitUsage) {
+    const json error = Error(fmt::format("{} --set 'data.paths=[\"{}\"]'", good, path), exit_code);
     EXPECT_EQ(error["key"], "data.paths");
     EXPECT_THAT(error["origin"].get<std::string>(), HasSubstr("--set data.paths="));
     return error["message"].get<std::string>();
   };
   EXPECT_THAT(message((dir_.path() / "gone.npy").string()), HasSubstr("gone.npy"));
-  EXPECT_THAT(message(Tokens("u16.npy", 12800, 2)), AllOf(HasSubstr("u16.npy"), HasSubstr("u16")));
+  EXPECT_THAT(message(Tokens("u16.npy", 12800, 2), kExitDataLoss),
+              AllOf(HasSubstr("u16.npy"), HasSubstr("u16")));
   {
     std::ofstream(dir_.path() / "cut.npy") << "abcde";
-    EXPECT_THAT(message((dir_.path() / "cut.npy").string()), HasSubstr("cut.npy"));
+    EXPECT_THAT(message((dir_.path() / "cut.npy").string(), kExitDataLoss), HasSubstr("cut.npy"));
   }
   EXPECT_THAT(message(dir_.path().string()), HasSubstr(dir_.path().string()));
   EXPECT_THAT(Message(Recipe("preset = \"tiny\"\n")), HasSubstr("data.paths"));
@@ -233,6 +236,61 @@ TEST_F(Check, CountsTheDiskThatCheckpointsNeed) {
               AllOf(HasSubstr("1000000000 checkpoints * 8662272 bytes"), HasSubstr("are free")));
   // Nobody said that it will be this disk.
   EXPECT_THAT(Report(many, kExitOk)["warnings"].dump(), HasSubstr("are free"));
+}
+
+TEST_F(Check, RefusesARunDirectoryThatCannotBeMade) {
+  const std::string good = Good();
+  const std::string file = Tokens("file", 10);
+  for (const std::string& path : {file, file + "/below"}) {
+    const json error = Error(good + " --run-dir " + path);
+    EXPECT_EQ(error["key"], "--run-dir");
+    EXPECT_THAT(error["message"].get<std::string>(), HasSubstr("file is no directory"));
+  }
+  EXPECT_EQ(Report(good + " --run-dir " + (dir_.path() / "not/yet").string(), kExitOk)["holds"],
+            true);
+  // Permissions do not bind the superuser.
+  const Path closed = dir_.path() / "closed";
+  ASSERT_EQ(RunShell(fmt::format("mkdir -m 555 {}; chmod 755 {}", closed, dir_.path())).exit_code,
+            0);
+  const std::string user = geteuid() == 0 ? "setpriv --reuid=65534 --clear-groups " : "";
+  const Output output =
+      RunShell(fmt::format("{}{} check {} --run-dir {}/run", user, ULMUS_PROGRAM, good, closed));
+  EXPECT_EQ(output.exit_code, kExitUsage) << output.text;
+  EXPECT_THAT(output.text, HasSubstr("closed: cannot write there: Permission denied"));
+}
+
+TEST_F(Check, HoldsMemoryAgainstTheDeviceThatIsNamed) {
+  const std::string large = "olmo3_7b_stage1 --set mesh.fsdp=";
+  const json fits = Report(large + "128 --set train.remat=full --device 'TPU v5p'", kExitOk);
+  EXPECT_EQ(fits["fits"], true);
+  EXPECT_EQ(fits["device_bytes"], 102'700'000'000);
+  // 87.6 GB of state on two devices of 33.5 GB.
+  const json error = Error(large + "2 --device 'TPU v6e'");
+  EXPECT_EQ(error["key"], "mesh.fsdp");
+  EXPECT_THAT(error["message"].get<std::string>(),
+              AllOf(HasSubstr("TPU v6e has 33500000000"), HasSubstr("train.microbatches")));
+  // The state alone fits; what a compiler for this device needs beside it is not known.
+  const json close = Report(large + "64 --set train.remat=none --device 'TPU v5p'", kExitOk);
+  EXPECT_EQ(close["fits"], json());
+  EXPECT_THAT(close["warnings"].dump(), HasSubstr("cannot be told"));
+  const json other = Report(large + "64 --device abacus", kExitOk);
+  EXPECT_EQ(other["fits"], json());
+  EXPECT_THAT(other["warnings"].dump(), AllOf(HasSubstr("abacus"), HasSubstr("TPU v5p")));
+}
+
+// Its devices are threads that share one memory.
+TEST_F(Check, HoldsMemoryAgainstThisMachine) {
+  const std::string good = Good();
+  const json one = Report(good + " --device cpu", kExitOk);
+  EXPECT_EQ(one["fits"], true);
+  const json four = Report(good + " --device cpu --set mesh.fsdp=4", kExitOk);
+  EXPECT_NEAR(four["device_bytes"].get<double>(), one["device_bytes"].get<double>() / 4, 1);
+  const std::string huge = " --set data.global_batch=8192 --set data.sequence_length=131072 ";
+  EXPECT_EQ(Error("tiny" + huge + "--device cpu")["key"], "mesh.fsdp");
+  // Nobody said that it will be this machine.
+  const json unnamed = Report("tiny" + huge, kExitOk);
+  EXPECT_EQ(unnamed["fits"], json());
+  EXPECT_THAT(unnamed["warnings"].dump(), HasSubstr("--device names the kind"));
 }
 
 TEST_F(Check, WarnsOfWhatHasCostRunsTheirQuality) {

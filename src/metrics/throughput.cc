@@ -31,25 +31,33 @@ bool IsKind(std::string_view device_kind, std::string_view kind) {
 std::span<const DevicePeak> DevicePeaks() {
   // First match wins: longer names stand before those they begin with.
   static constexpr std::array kPeaks = {
-      DevicePeak{"TPU v4", 275e12, 0, "cloud.google.com/tpu/docs/v4: 275 TFLOPS per chip"},
-      DevicePeak{"TPU v5 lite", 197e12, 0, "cloud.google.com/tpu/docs/v5e: 197 TFLOPS per chip"},
-      DevicePeak{"TPU v5e", 197e12, 0, "cloud.google.com/tpu/docs/v5e: 197 TFLOPS per chip"},
-      DevicePeak{"TPU v5", 459e12, 0, "cloud.google.com/tpu/docs/v5p: 459 TFLOPS per chip"},
-      DevicePeak{"TPU v5p", 459e12, 0, "cloud.google.com/tpu/docs/v5p: 459 TFLOPS per chip"},
-      DevicePeak{"TPU v6 lite", 918e12, 0, "cloud.google.com/tpu/docs/v6e: 918 TFLOPS per chip"},
-      DevicePeak{"TPU v6e", 918e12, 0, "cloud.google.com/tpu/docs/v6e: 918 TFLOPS per chip"},
-      DevicePeak{"TPU7x", 2307e12 / 2, 0,
+      DevicePeak{"TPU v4", 275e12, 0, 32.7e9, "cloud.google.com/tpu/docs/v4: 275 TFLOPS per chip"},
+      DevicePeak{"TPU v5 lite", 197e12, 0, 16.9e9,
+                 "cloud.google.com/tpu/docs/v5e: 197 TFLOPS per chip"},
+      DevicePeak{"TPU v5e", 197e12, 0, 16.9e9,
+                 "cloud.google.com/tpu/docs/v5e: 197 TFLOPS per chip"},
+      DevicePeak{"TPU v5", 459e12, 0, 102.7e9,
+                 "cloud.google.com/tpu/docs/v5p: 459 TFLOPS per chip"},
+      DevicePeak{"TPU v5p", 459e12, 0, 102.7e9,
+                 "cloud.google.com/tpu/docs/v5p: 459 TFLOPS per chip"},
+      DevicePeak{"TPU v6 lite", 918e12, 0, 33.5e9,
+                 "cloud.google.com/tpu/docs/v6e: 918 TFLOPS per chip"},
+      DevicePeak{"TPU v6e", 918e12, 0, 33.5e9,
+                 "cloud.google.com/tpu/docs/v6e: 918 TFLOPS per chip"},
+      DevicePeak{"TPU7x", 2307e12 / 2, 0, 101.7e9,
                  "cloud.google.com/tpu/docs/tpu7x: 2307 TFLOPS per chip, which shows as 2 devices"},
-      DevicePeak{"NVIDIA A100", 312e12, 19.5e12, "NVIDIA A100 data sheet, without sparsity"},
-      DevicePeak{"NVIDIA H100 PCIe", 756.5e12, 51e12,
+      DevicePeak{"NVIDIA A100", 312e12, 19.5e12, 0, "NVIDIA A100 data sheet, without sparsity"},
+      DevicePeak{"NVIDIA H100 PCIe", 756.5e12, 51e12, 80e9,
                  "NVIDIA H100 data sheet, PCIe, without sparsity"},
-      DevicePeak{"NVIDIA H100 NVL", 835.5e12, 60e12,
+      DevicePeak{"NVIDIA H100 NVL", 835.5e12, 60e12, 94e9,
                  "NVIDIA H100 data sheet, NVL, without sparsity"},
-      DevicePeak{"NVIDIA H100", 989.5e12, 67e12, "NVIDIA H100 data sheet, SXM, without sparsity"},
-      DevicePeak{"NVIDIA H200 NVL", 835.5e12, 60e12,
+      DevicePeak{"NVIDIA H100", 989.5e12, 67e12, 80e9,
+                 "NVIDIA H100 data sheet, SXM, without sparsity"},
+      DevicePeak{"NVIDIA H200 NVL", 835.5e12, 60e12, 141e9,
                  "NVIDIA H200 data sheet, NVL, without sparsity"},
-      DevicePeak{"NVIDIA H200", 989.5e12, 67e12, "NVIDIA H200 data sheet, SXM, without sparsity"},
-      DevicePeak{"NVIDIA B200", 2.25e15, 75e12,
+      DevicePeak{"NVIDIA H200", 989.5e12, 67e12, 141e9,
+                 "NVIDIA H200 data sheet, SXM, without sparsity"},
+      DevicePeak{"NVIDIA B200", 2.25e15, 75e12, 180e9,
                  "NVIDIA Blackwell data sheet, HGX B200 per GPU, without sparsity"},
   };
   return kPeaks;
@@ -66,6 +74,10 @@ std::optional<double> Mfu(const MfuInput& input) {
   const double done = input.tokens_per_s * input.flops_per_token;
   if (!(peak > 0) || !(done > 0)) return std::nullopt;
   return done / peak;
+}
+
+Result<int64_t> ReadMachineMemory(const Path& meminfo_file) {
+  return KilobyteField(TRY(ReadFile(meminfo_file)), "MemTotal:", meminfo_file);
 }
 
 Result<MemoryUse> ReadMemoryUse(const Path& status_file) {

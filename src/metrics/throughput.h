@@ -17,6 +17,9 @@ struct DevicePeak {
   std::string_view kind;  // the name that PJRT gives; of NVIDIA's, how it begins
   double bf16_flops_per_s = 0;
   double f32_flops_per_s = 0;
+  // What a program may use of it. TPUs: device_memory_bytes_limit of libtpu's topologies; NVIDIA:
+  // the data sheet's size. 0: the kind comes in several sizes.
+  double memory_bytes = 0;
   std::string_view source;  // where the numbers are published
 };
 
@@ -41,6 +44,9 @@ struct MemoryUse {
   int64_t resident_bytes = 0;       // VmRSS
   int64_t peak_resident_bytes = 0;  // VmHWM
 };
+// Physical memory of this machine, which all of its CPU devices share.
+Result<int64_t> ReadMachineMemory(const Path& meminfo_file = "/proc/meminfo");
+
 // Of this process. kNotFound where /proc has no such file.
 Result<MemoryUse> ReadMemoryUse(const Path& status_file = "/proc/self/status");
 

@@ -78,6 +78,14 @@ TEST(ReadMemoryUse, GrowsWithMemoryThatIsUsed) {
   EXPECT_GT(after->resident_bytes, before->resident_bytes + kBytes / 2);
 }
 
+TEST(ReadMachineMemory, IsTheTotal) {
+  const TempDir folder;
+  ASSERT_EQ(WriteFileAtomic(folder.path() / "meminfo", "MemTotal:   2048 kB\nMemFree: 1 kB\n"),
+            Status());
+  EXPECT_EQ(ReadMachineMemory(folder.path() / "meminfo").value_or(0), 2048 * 1024);
+  EXPECT_GT(ReadMachineMemory().value_or(0), ReadMemoryUse()->resident_bytes);
+}
+
 TEST(ReadMemoryUse, SaysWhatIsMissing) {
   const TempDir folder;
   ASSERT_EQ(WriteFileAtomic(folder.path() / "status", "VmRSS:\t  12 kB\nVmHWM:\tlots\n"), Status());
