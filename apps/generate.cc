@@ -20,7 +20,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t kMaxChunk = 256, kLengthStep = 64, kDefaultBatch = 8;
+constexpr int64_t kMaxChunk = 256, kLengthStep = 64, kDefaultBatch = 8, kMaxBatch = 4096;
 constexpr const char* kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 
 struct Options {
@@ -28,7 +28,8 @@ struct Options {
   std::string mesh, tokenizer, prompt_file;
   std::vector<std::string> prompts, ids, stops;
   infer::SamplingOptions sampling;
-  int64_t max_new_tokens = 64, batch_size = 0;
+  int64_t max_new_tokens = 64;
+  std::optional<int64_t> batch_size;
   bool special = false, ignore_eos = false, json = false;
 };
 
@@ -163,7 +164,7 @@ infer::DecoderOptions DecoderSizes(const Options& options, const std::vector<Pro
   int64_t longest = 0;
   for (const Prompt& p : prompts) longest = std::max(longest, static_cast<int64_t>(p.ids.size()));
   infer::DecoderOptions sizes;
-  sizes.batch = std::min(num, options.batch_size > 0 ? options.batch_size : kDefaultBatch);
+  sizes.batch = std::min(num, options.batch_size.value_or(kDefaultBatch));
   sizes.chunk = 1;
   while (sizes.chunk < std::min(longest, kMaxChunk)) sizes.chunk *= 2;
   sizes.max_length =
@@ -197,14 +198,9 @@ int64_t NewTokens(const Options& options, const std::vector<Prompt>& prompts,
 
 Status CheckOptions(const Options& options) {
   TRY(infer::ValidateSampling(options.sampling));
-  if (options.max_new_tokens < 0)
-    return InvalidArgumentError("--max-new-tokens is {}, expected 0 or more",
-                                options.max_new_tokens);
   if (std::ranges::find(options.stops, "") != options.stops.end())
     return InvalidArgumentError(
         "--stop is empty, which would end every text at once; leave it out");
-  if (options.batch_size < 0)
-    return InvalidArgumentError("--batch-size is {}, expected 1 or more", options.batch_size);
   return {};
 }
 
@@ -362,18 +358,22 @@ void AddGenerate(CLI::App& app, Run& run) {
   command->add_option("--ids", options->ids, "Prompt as token ids, \"1 2 3\"; may be repeated")
       ->allow_extra_args(false);
   command->add_option("--max-new-tokens", options->max_new_tokens, "Tokens to add at most")
+      ->check(WholeNumber(1))
       ->capture_default_str();
   command
       ->add_option("--temperature", options->sampling.temperature,
                    "Divides the logits; 0: always the likeliest token")
       ->capture_default_str();
   command->add_option("--top-k", options->sampling.top_k, "Only the k likeliest tokens; 0: all")
+      ->check(WholeNumber(0))
       ->capture_default_str();
   command
       ->add_option("--top-p", options->sampling.top_p,
                    "Only the fewest tokens whose probabilities reach p")
       ->capture_default_str();
-  command->add_option("--seed", options->sampling.seed, "Of the draws")->capture_default_str();
+  command->add_option("--seed", options->sampling.seed, "Of the draws")
+      ->check(WholeNumber(0, UINT64_MAX))
+      ->capture_default_str();
   command->add_option("--stop", options->stops, "End the text before this string; may be repeated")
       ->allow_extra_args(false);
   command->add_flag("--ignore-eos", options->ignore_eos, "Go on after the end-of-text token");
@@ -381,8 +381,10 @@ void AddGenerate(CLI::App& app, Run& run) {
                     "Read special tokens such as <|endoftext|> in prompts as such");
   command->add_option("--tokenizer", options->tokenizer,
                       "tokenizer.json; default: the one beside the weights");
-  command->add_option("--batch-size", options->batch_size,
-                      "Prompts at a time; default: all, at most 8");
+  command
+      ->add_option("--batch-size", options->batch_size,
+                   "Prompts at a time; default: all, at most 8")
+      ->check(WholeNumber(1, kMaxBatch));
   command->add_option("--mesh", options->mesh, "Devices, \"fsdp=2,tensor=4\"; default: one");
   command->add_flag("--json", options->json, "Print one JSON object");
   command->footer(

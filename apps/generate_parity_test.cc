@@ -96,7 +96,22 @@ TEST_F(InferCommands, MistakesAreNamedBeforeAnythingRuns) {
       {"--ids '1 97'", "token id 97 is outside the vocabulary, 0 to 96", 2},
       {"--ids 1 --top-p 0", "top_p is 0", 2},
       {"--ids 1 --stop ''", "--stop is empty", 2},
-      {"--ids 1 --temperature -1", "temperature is -1", 2},
+      {"--ids 1 --top-p 1.5", "top_p is 1.5, expected 0 < top_p <= 1", 2},
+      {"--ids 1 --top-p nan", "top_p is nan", 2},
+      {"--ids 1 --top-k -1", "--top-k: '-1', expected a whole number from 0", 2},
+      {"--ids 1 --temperature -1", "temperature is -1, expected a number >= 0", 2},
+      {"--ids 1 --temperature nan", "temperature is nan", 2},
+      {"--ids 1 --temperature 1e999", "temperature is inf", 2},
+      {"--ids 1 --seed -1", "--seed: '-1', expected a whole number from 0 to 18446744073709551615",
+       2},
+      {"--ids 1 --seed 18446744073709551616", "--seed: '18446744073709551616'", 2},
+      {"--ids 1 --seed 1.5", "--seed: '1.5'", 2},
+      {"--ids 1 --batch-size 0", "--batch-size: '0', expected a whole number from 1 to 4096", 2},
+      {"--ids 1 --batch-size -2", "--batch-size: '-2'", 2},
+      {"--ids 1 --max-new-tokens 0", "--max-new-tokens: '0', expected a whole number from 1", 2},
+      {"--ids 1 --max-new-tokens -5", "--max-new-tokens: '-5'", 2},
+      {"--ids 1 --max-new-tokens 9223372036854775808", "--max-new-tokens: '9223372036854775808'",
+       2},
       {"--ids 1 --dtype f16", "--dtype is 'f16'", 2},
       {"--ids 1 --mesh rows=2", "--mesh: 'rows=2'", 2},
       {"--ids 1 --mesh tensor=2", "97 % (tensor=2) = 1", 2},
@@ -106,6 +121,20 @@ TEST_F(InferCommands, MistakesAreNamedBeforeAnythingRuns) {
     EXPECT_EQ(output.exit_code, row.exit_code) << row.arguments << output.text;
     EXPECT_THAT(output.text, HasSubstr(row.message));
   }
+}
+
+TEST_F(InferCommands, APromptMustLeaveRoomInTheContext) {
+  auto config = nn::olmo3::LoadGolden().config;
+  config.max_position_embeddings = 8;
+  const Path small = temp_.path() / "small";
+  infer::WriteTinyCheckpoint(small, config, infer::TinyWeights(config));
+  const Output full = RunUlmus("generate " + small.string() + " --ids '1 2 3 4 5 6 7 8'");
+  EXPECT_EQ(full.exit_code, 2) << full.text;
+  EXPECT_THAT(full.text, HasSubstr("shorten it to at most 7"));
+  const Output fits =
+      RunUlmusForJson("generate " + small.string() + " --ids '1 2 3 4 5 6 7' --json");
+  EXPECT_EQ(fits.exit_code, 0) << fits.text;
+  EXPECT_EQ(json::parse(fits.text, nullptr, false)["results"][0]["ids"].size(), 1u);
 }
 
 }  // namespace

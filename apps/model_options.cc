@@ -71,6 +71,15 @@ Result<std::unique_ptr<pjrt::Client>> MakeClient(const std::string& plugin, cons
                               {.num_devices = mesh.num_devices(), .options = {}});
 }
 
+CLI::Validator WholeNumber(uint64_t least, uint64_t most) {
+  const auto check = [=](const std::string& text) -> std::string {
+    uint64_t value = 0;
+    if (ParseNumber(text, value) && value >= least && value <= most) return "";
+    return fmt::format("'{}', expected a whole number from {} to {}", text, least, most);
+  };
+  return {check, ""};
+}
+
 Result<std::vector<int32_t>> ParseIds(const std::string& text) {
   std::vector<int32_t> ids;
   for (const std::string_view word : Words(text)) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -26,6 +27,10 @@ Result<DType> ComputeDType(const std::string& name);
 Result<Mesh> ParseMesh(const std::string& text);
 
 Result<std::unique_ptr<pjrt::Client>> MakeClient(const std::string& plugin, const Mesh& mesh);
+
+// Check of an option: decimal digits alone, from `least` to `most`. CLI11 itself takes "-1" for an
+// unsigned number, "010" for eight, and the largest number there is for one that is larger.
+CLI::Validator WholeNumber(uint64_t least, uint64_t most = INT64_MAX);
 
 // "1 2 3", commas allowed. kInvalidArgument names what is no number.
 Result<std::vector<int32_t>> ParseIds(const std::string& text);
