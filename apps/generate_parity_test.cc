@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -64,6 +65,30 @@ TEST_F(InferCommands, ParityOfTwoCheckpointsNamesTheFirstDivergentTensor) {
                                       model_.string() + " --ids '1 2 3' --json");
   EXPECT_EQ(same.exit_code, 0);
   EXPECT_EQ(json::parse(same.text, nullptr, false)["max_abs_diff"], 0.0);
+}
+
+TEST_F(InferCommands, ParityOfLogitsThatAreNotFiniteHasNoFigures) {
+  const auto config = nn::olmo3::LoadGolden().config;
+  auto weights = infer::TinyWeights(config);
+  weights.at("model.layers.2.mlp.down_proj.weight").Set(0, std::nan(""));
+  const Path broken = temp_.path() / "broken";
+  infer::WriteTinyCheckpoint(broken, config, std::move(weights));
+  const std::string command =
+      "parity " + broken.string() + " --against " + model_.string() + " --ids '1 2 3'";
+  const Output text = RunUlmus(command);
+  EXPECT_EQ(text.exit_code, 4);
+  EXPECT_THAT(text.text,
+              HasSubstr("not finite       3 positions, first at sequence 0, position 0"));
+  EXPECT_THAT(text.text, HasSubstr("KL               n/a"));
+  const Output machine = RunUlmusForJson(command + " --json");
+  const json report = json::parse(machine.text, nullptr, false);
+  EXPECT_EQ(machine.exit_code, 4);
+  EXPECT_EQ(report["kl_mean"], "nan");
+  EXPECT_EQ(report["max_abs_diff"], "nan");
+  EXPECT_EQ(report["nonfinite"], 3);
+  EXPECT_EQ(report["first_nonfinite"]["position"], 0);
+  EXPECT_EQ(report["first_divergent"], "layers.2.mlp") << machine.text;
+  EXPECT_EQ(report["holds"], false);
 }
 
 TEST_F(InferCommands, GenerateContinuesIdsTheSameWayInAnyBatch) {

@@ -174,7 +174,7 @@ Result<Comparison> AgainstCheckpoint(Session& s, const Path& path) {
   const bool broken = !infer::BrokenLimits(result.report.stats, s.options.limits).empty();
   if (same_shape && (broken || s.options.intermediates)) {
     result.report.tensors =
-        TRY(Trace(s, other, other_dtype, tokens, result.report.stats.kl_max_at));
+        TRY(Trace(s, other, other_dtype, tokens, result.report.stats.WorstPlace()));
   }
   return result;
 }
@@ -208,7 +208,7 @@ Verdict Judge(const Comparison& comparison, const infer::ParityLimits& limits, d
   return verdict;
 }
 
-// JSON has no infinity.
+// JSON has neither infinity nor NaN.
 Json Number(double x) { return std::isfinite(x) ? Json(x) : Json(fmt::format("{}", x)); }
 
 Json PlaceJson(const infer::TokenPlace& place) {
@@ -236,10 +236,10 @@ Json ReportJson(const Session& s, const Comparison& comparison, const Verdict& v
   }
   Json json = {
       {"positions", stats.positions},
-      {"kl_mean", stats.kl_mean},
-      {"kl_max", stats.kl_max},
+      {"kl_mean", Number(stats.kl_mean)},
+      {"kl_max", Number(stats.kl_max)},
       {"top1_agreement", stats.top1_agreement},
-      {"max_abs_diff", stats.max_abs_diff},
+      {"max_abs_diff", Number(stats.max_abs_diff)},
       {"holds", verdict.holds()},
       {"reference", comparison.reference},
       {"dtype", Name(s.dtype)},
@@ -251,6 +251,7 @@ Json ReportJson(const Session& s, const Comparison& comparison, const Verdict& v
       {"broken", verdict.broken},
       {"first_divergent", verdict.divergent != nullptr ? Json(verdict.divergent->name) : Json()},
       {"intermediates", std::move(tensors)}};
+  if (stats.first_nonfinite) json["first_nonfinite"] = PlaceJson(*stats.first_nonfinite);
   if (stats.first_disagreement) {
     json["first_disagreement"] = PlaceJson(*stats.first_disagreement);
     json["first_disagreement"]["margin"] = stats.first_disagreement_margin;
@@ -264,11 +265,18 @@ void Print(const Session& s, const Comparison& comparison, const Verdict& verdic
              comparison.reference);
   fmt::print("  positions        {} in {} sequence{}\n", stats.positions, comparison.num_sequences,
              comparison.num_sequences == 1 ? "" : "s");
-  fmt::print("  KL               mean {:.3g}, max {:.3g} nats ({})\n", stats.kl_mean, stats.kl_max,
-             At(stats.kl_max_at));
+  if (stats.first_nonfinite)
+    fmt::print("  not finite       {} positions, first at {}; the figures are of the others\n",
+               stats.nonfinite, At(*stats.first_nonfinite));
+  if (stats.nonfinite == stats.positions) {
+    fmt::print("  KL               n/a\n  logits           n/a\n");
+  } else {
+    fmt::print("  KL               mean {:.3g}, max {:.3g} nats ({})\n", stats.kl_mean,
+               stats.kl_max, At(stats.kl_max_at));
+    fmt::print("  logits           differ by at most {:.3g} ({})\n", stats.max_abs_diff,
+               At(stats.max_abs_diff_at));
+  }
   fmt::print("  top-1 agreement  {:.6g} %\n", 100 * stats.top1_agreement);
-  fmt::print("  logits           differ by at most {:.3g} ({})\n", stats.max_abs_diff,
-             At(stats.max_abs_diff_at));
   if (!comparison.report.tensors.empty())
     fmt::print("  {:<32} {:>12} {:>12}\n", "intermediate tensor", "relative rms", "max abs");
   for (const infer::TensorParity& tensor : comparison.report.tensors)

@@ -26,10 +26,14 @@ size_t ArgMax(std::span<const float> row) {
   return static_cast<size_t>(std::ranges::max_element(row) - row.begin());
 }
 
+// A difference that is no number is an infinite one.
 double MaxAbsDiff(std::span<const float> x, std::span<const float> y) {
   double largest = 0;
-  for (size_t i = 0; i < x.size(); ++i)
-    largest = std::max(largest, std::abs(static_cast<double>(x[i]) - static_cast<double>(y[i])));
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double difference = std::abs(static_cast<double>(x[i]) - static_cast<double>(y[i]));
+    if (std::isnan(difference)) return std::numeric_limits<double>::infinity();
+    largest = std::max(largest, difference);
+  }
   return largest;
 }
 
@@ -75,7 +79,7 @@ Status ParityAccumulator::Add(TokenPlace place, std::span<const float> reference
                          At(place));
   ++stats_.positions;
   if (!AllFinite(ours)) {
-    ++stats_.nonfinite;
+    if (++stats_.nonfinite == 1) stats_.first_nonfinite = place;
     return {};
   }
   ++compared_;
@@ -98,7 +102,11 @@ Status ParityAccumulator::Add(TokenPlace place, std::span<const float> reference
 
 ParityStats ParityAccumulator::Stats() const {
   ParityStats stats = stats_;
-  if (compared_ > 0) stats.kl_mean = kl_sum_ / static_cast<double>(compared_);
+  if (compared_ > 0) {
+    stats.kl_mean = kl_sum_ / static_cast<double>(compared_);
+  } else {
+    stats.kl_mean = stats.kl_max = stats.max_abs_diff = std::numeric_limits<double>::quiet_NaN();
+  }
   if (stats.positions > 0)
     stats.top1_agreement = static_cast<double>(agreeing_) / static_cast<double>(stats.positions);
   return stats;
@@ -113,8 +121,11 @@ std::vector<std::string> BrokenLimits(const ParityStats& stats, const ParityLimi
   std::vector<std::string> broken;
   if (stats.positions == 0) broken.push_back("no position was compared");
   if (stats.nonfinite > 0)
-    broken.push_back(fmt::format("our logits are not finite at {} of {} positions", stats.nonfinite,
-                                 stats.positions));
+    broken.push_back(fmt::format("our logits are not finite at {} of {} positions, first at {}",
+                                 stats.nonfinite, stats.positions,
+                                 At(stats.first_nonfinite.value_or(TokenPlace{}))));
+  // All the rest is about finite positions.
+  if (stats.positions > 0 && stats.nonfinite == stats.positions) return broken;
   // Written so that a NaN never holds.
   if (limits.kl_mean && !(stats.kl_mean <= *limits.kl_mean))
     broken.push_back(fmt::format("mean KL is {:.3g}, at most {:.3g} is allowed", stats.kl_mean,

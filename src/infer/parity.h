@@ -20,8 +20,9 @@ struct TokenPlace {
   friend bool operator==(const TokenPlace&, const TokenPlace&) = default;
 };
 
+// Of the positions where our logits are finite; without one, KL and differences are NaN.
 struct ParityStats {
-  int64_t positions = 0;
+  int64_t positions = 0;  // all, also those that are not finite
   // KL(reference || ours) = sum_v p_ref(v) * (ln p_ref(v) - ln p_ours(v)), in nats.
   double kl_mean = 0, kl_max = 0;
   TokenPlace kl_max_at;
@@ -32,7 +33,12 @@ struct ParityStats {
   double first_disagreement_margin = 0;
   double max_abs_diff = 0;  // of logits
   TokenPlace max_abs_diff_at;
-  int64_t nonfinite = 0;  // positions where our logits have NaN or infinities; in no other figure
+  // Positions where our logits have NaN or infinities: never the same top-1, in no other figure.
+  int64_t nonfinite = 0;
+  std::optional<TokenPlace> first_nonfinite;
+
+  // Where to look for the cause of a difference.
+  TokenPlace WorstPlace() const { return first_nonfinite.value_or(kl_max_at); }
 };
 
 // Collects ParityStats; keeps nothing of the logits. Sums in double.
@@ -71,7 +77,7 @@ std::vector<std::string> BrokenLimits(const ParityStats& stats, const ParityLimi
 // One comparison of an intermediate tensor of the forward pass.
 struct TensorParity {
   std::string name;
-  double max_abs_diff = 0;
+  double max_abs_diff = 0;                // infinite if something is not finite
   double relative_rms = 0;                // rms(ours - reference) / rms(reference)
   std::optional<TokenPlace> first_place;  // the first position whose own relative_rms is too large
 };

@@ -104,6 +104,7 @@ TEST(ParityAccumulator, CountsOurNonfinitePositionsAndRefusesTheReferences) {
   ASSERT_TRUE(accumulator.Add({0, 1}, fine, std::vector<float>{1, kNan}).ok());
   ASSERT_TRUE(accumulator.Add({0, 2}, fine, std::vector<float>{kInf, 1}).ok());
   EXPECT_EQ(accumulator.Stats().nonfinite, 2);
+  EXPECT_EQ(accumulator.Stats().first_nonfinite, (TokenPlace{0, 1}));
   EXPECT_EQ(accumulator.Stats().kl_mean, 0);
   EXPECT_NEAR(accumulator.Stats().top1_agreement, 1.0 / 3, 1e-12);
   const Status nan = accumulator.Add({3, 4}, std::vector<float>{1, kNan}, fine);
@@ -111,6 +112,21 @@ TEST(ParityAccumulator, CountsOurNonfinitePositionsAndRefusesTheReferences) {
   EXPECT_THAT(nan.message(), HasSubstr("sequence 3, position 4"));
   EXPECT_EQ(accumulator.Add({0, 0}, fine, std::vector<float>{1}).code(),
             StatusCode::kInvalidArgument);
+}
+
+TEST(ParityAccumulator, WithoutAFinitePositionThereIsNoFigure) {
+  ParityAccumulator accumulator;
+  const std::vector<float> fine = {1, 2}, nan = {kNan, kNan};
+  ASSERT_TRUE(accumulator.Add({1, 5}, fine, nan).ok());
+  ASSERT_TRUE(accumulator.Add({1, 6}, fine, nan).ok());
+  const ParityStats stats = accumulator.Stats();
+  EXPECT_TRUE(std::isnan(stats.kl_mean) && std::isnan(stats.kl_max));
+  EXPECT_TRUE(std::isnan(stats.max_abs_diff));
+  EXPECT_EQ(stats.top1_agreement, 0);
+  EXPECT_EQ(stats.WorstPlace(), (TokenPlace{1, 5}));
+  EXPECT_THAT(
+      BrokenLimits(stats, DefaultParityLimits(DType::kF32)),
+      ElementsAre(HasSubstr("not finite at 2 of 2 positions, first at sequence 1, position 5")));
 }
 
 TEST(BrokenLimits, HoldExactlyAtTheLimit) {
