@@ -91,6 +91,45 @@ TEST_F(InferCommands, ParityOfLogitsThatAreNotFiniteHasNoFigures) {
   EXPECT_EQ(report["holds"], false);
 }
 
+TEST_F(InferCommands, ParityComparesTheBeginningThatIsAskedForAndNoMoreThanThereIs) {
+  const Path file = temp_.path() / "logits.safetensors";
+  const int64_t D = nn::olmo3::LoadGolden().config.hidden_size;
+  std::map<std::string, HostTensor> more;
+  more.emplace("final_norm", HostTensor(TensorType{DType::kF32, {1, 12, D}}));
+  infer::WriteGoldenLogits(file, "default", std::move(more));
+  const std::string stored = "parity " + model_.string() + " --against " + file.string();
+  const std::string random = "parity " + model_.string() + " --against " + model_.string();
+  const Output part = RunUlmusForJson(stored + " --length 5 --json");
+  const json report = json::parse(part.text, nullptr, false);
+  ASSERT_TRUE(report.is_object()) << part.text;
+  EXPECT_EQ(report["positions"], 5);
+  EXPECT_LT(report["kl_max"], 1e-6);
+  // Zeros, compared row by row with the beginning.
+  EXPECT_EQ(report["first_divergent"], "final_norm");
+  EXPECT_EQ(report["intermediates"][0]["first"]["position"], 0);
+  const struct {
+    std::string arguments;
+    const char* message;
+  } rows[] = {
+      {stored + " --length 13", "has 1 of 12 tokens; ask for no more"},
+      {stored + " --sequences 2", "--sequences 2: "},
+      {random + " --tokens " + file.string() + " --length 13", "has 1 of 12 tokens"},
+      {random + " --ids '1 2 3' --length 4", "--ids has 1 of 3 tokens"},
+      {random + " --length 1000000000", "the model's context is"},
+      {random + " --length 0", "--length: '0', expected a whole number from 1"},
+      {random + " --sequences -1", "--sequences: '-1'"},
+      {random + " --kl-max nan", "--kl-max: 'nan', expected a finite number >= 0"},
+      {random + " --kl-mean -1", "--kl-mean: '-1'"},
+      {random + " --top1 1.01", "--top1: '1.01', expected a number from 0 to 1"},
+      {random + " --intermediate-limit inf", "--intermediate-limit: 'inf'"},
+  };
+  for (const auto& row : rows) {
+    const Output output = RunUlmus(row.arguments);
+    EXPECT_EQ(output.exit_code, 2) << row.arguments << output.text;
+    EXPECT_THAT(output.text, HasSubstr(row.message));
+  }
+}
+
 TEST_F(InferCommands, GenerateContinuesIdsTheSameWayInAnyBatch) {
   const std::string sampled = " --temperature 1 --seed 7 --max-new-tokens 12 --json";
   const Output both = RunUlmusForJson("generate " + model_.string() +

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
 #include <vector>
 
 #include "pjrt/plugin.h"
@@ -76,6 +77,18 @@ CLI::Validator WholeNumber(uint64_t least, uint64_t most) {
     uint64_t value = 0;
     if (ParseNumber(text, value) && value >= least && value <= most) return "";
     return fmt::format("'{}', expected a whole number from {} to {}", text, least, most);
+  };
+  return {check, ""};
+}
+
+CLI::Validator NumberUpTo(double most) {
+  const auto check = [=](const std::string& text) -> std::string {
+    double value = 0;
+    if (ParseNumber(text, value) && value >= 0 && value <= most) return "";
+    const std::string bound = most < std::numeric_limits<double>::max()
+                                  ? fmt::format("a number from 0 to {}", most)
+                                  : "a finite number >= 0";
+    return fmt::format("'{}', expected {}", text, bound);
   };
   return {check, ""};
 }

@@ -32,6 +32,9 @@ Result<std::unique_ptr<pjrt::Client>> MakeClient(const std::string& plugin, cons
 // unsigned number, "010" for eight, and the largest number there is for one that is larger.
 CLI::Validator WholeNumber(uint64_t least, uint64_t most = INT64_MAX);
 
+// Check of an option: a number from 0 to `most`. CLI11 itself takes "nan", which no limit holds.
+CLI::Validator NumberUpTo(double most);
+
 // "1 2 3", commas allowed. kInvalidArgument names what is no number.
 Result<std::vector<int32_t>> ParseIds(const std::string& text);
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -31,7 +32,7 @@ struct Options {
   ModelOptions model;
   std::string against, against_dtype = "f32", tokens;
   std::vector<std::string> ids;
-  int64_t length = kDefaultLength, sequences = kDefaultSequences;
+  std::optional<int64_t> length, sequences;
   infer::ParityLimits limits;
   std::optional<double> intermediate_limit;
   bool intermediates = false, json = false;
@@ -59,7 +60,7 @@ Result<TokenBatch> TokensOfRawFile(const Path& path, int64_t sequences, int64_t 
   if (file.size_bytes() % kWidth != 0)
     return InvalidArgumentError("{}: {} bytes are not a whole number of uint32 tokens",
                                 path.string(), file.size_bytes());
-  if (file.size_bytes() / kWidth < sequences * length) {
+  if (file.size_bytes() / kWidth / length < sequences) {
     return InvalidArgumentError(
         "{}: {} tokens, but {} sequences of {} were asked for; lower --sequences or --length",
         path.string(), file.size_bytes() / kWidth, sequences, length);
@@ -88,17 +89,40 @@ Result<TokenBatch> TokensOfIds(const std::vector<std::string>& texts) {
   return batch;
 }
 
+// The beginning of what is stored, if less than all was asked for. A model that reads backwards
+// only gives the beginning the same logits.
+Result<TokenBatch> Cut(TokenBatch batch, const Options& options, std::string_view where) {
+  const auto sequences = static_cast<int64_t>(batch.sequences.size());
+  if (options.length.value_or(0) > batch.length || options.sequences.value_or(0) > sequences) {
+    return InvalidArgumentError(
+        "--length {} and --sequences {}: {} has {} of {} tokens; ask for no more, or leave them "
+        "out",
+        options.length.value_or(batch.length), options.sequences.value_or(sequences), where,
+        sequences, batch.length);
+  }
+  batch.length = options.length.value_or(batch.length);
+  batch.sequences.resize(static_cast<size_t>(options.sequences.value_or(sequences)));
+  for (auto& sequence : batch.sequences) sequence.resize(static_cast<size_t>(batch.length));
+  return batch;
+}
+
 Result<TokenBatch> ChooseTokens(const Options& options, const nn::olmo3::Config& config) {
-  if (!options.ids.empty()) return TokensOfIds(options.ids);
-  if (options.length < 1 || options.sequences < 1)
-    return InvalidArgumentError("--length {} and --sequences {}: expected 1 or more",
-                                options.length, options.sequences);
-  const int64_t length = std::min(options.length, config.max_position_embeddings);
-  if (options.tokens.empty()) return RandomTokens(config.vocab_size, options.sequences, length);
+  if (!options.ids.empty()) return Cut(TRY(TokensOfIds(options.ids)), options, "--ids");
   const Path path = options.tokens;
-  if (path.extension() == ".safetensors")
-    return infer::ReadTokens(*TRY(checkpoint::SafetensorsSource::Open(path)), path);
-  return TokensOfRawFile(path, options.sequences, length);
+  if (path.extension() == ".safetensors") {
+    const auto source = TRY(checkpoint::SafetensorsSource::Open(path));
+    return Cut(TRY(infer::ReadTokens(*source, path)), options, options.tokens);
+  }
+  const int64_t context = config.max_position_embeddings;
+  const int64_t length = options.length.value_or(std::min(kDefaultLength, context));
+  if (length > context) {
+    return InvalidArgumentError(
+        "--length {}: the model's context is {} (max_position_embeddings); ask for at most that",
+        length, context);
+  }
+  const int64_t sequences = options.sequences.value_or(kDefaultSequences);
+  if (options.tokens.empty()) return RandomTokens(config.vocab_size, sequences, length);
+  return TokensOfRawFile(path, sequences, length);
 }
 
 // ---- comparing ----
@@ -130,10 +154,11 @@ Result<Comparison> AgainstFile(Session& s, const Path& path) {
     return InvalidArgumentError("{} has its own tokens: leave out --ids and --tokens",
                                 path.string());
   auto file = TRY(infer::ParityFile::Open(path, s.checkpoint.config));
+  const TokenBatch tokens = TRY(Cut(file->tokens(), s.options, path.string()));
   const auto ours =
-      TRY(s.Model(s.checkpoint, s.dtype, file->tokens().length, !file->Intermediates().empty()));
-  auto report = TRY(infer::CompareModels(*ours, *file, file->tokens(), s.intermediate_limit));
-  return Comparison{std::move(report), static_cast<int64_t>(file->tokens().sequences.size()),
+      TRY(s.Model(s.checkpoint, s.dtype, tokens.length, !file->Intermediates().empty()));
+  auto report = TRY(infer::CompareModels(*ours, *file, tokens, s.intermediate_limit));
+  return Comparison{std::move(report), static_cast<int64_t>(tokens.sequences.size()),
                     path.string()};
 }
 
@@ -352,18 +377,27 @@ void AddParity(CLI::App& app, Run& run) {
                       "`tokens`; default: random ones");
   command->add_option("--ids", options->ids, "The same as \"1 2 3\"; may be repeated")
       ->allow_extra_args(false);
-  command->add_option("--length", options->length, "Tokens per sequence")->capture_default_str();
-  command->add_option("--sequences", options->sequences, "How many")->capture_default_str();
-  command->add_option("--kl-mean", options->limits.kl_mean,
-                      "Largest mean KL(reference || ours), nats; bf16: 1.5e-3");
-  command->add_option("--kl-max", options->limits.kl_max, "Largest KL at a position; f32: 1e-6");
-  command->add_option("--top1", options->limits.top1_agreement,
-                      "Smallest share of positions with the same top-1; f32: 1, bf16: 0.995");
-  command->add_option("--max-abs-diff", options->limits.max_abs_diff,
-                      "Largest difference of a logit; default: not judged");
-  command->add_option("--intermediate-limit", options->intermediate_limit,
-                      "Largest relative rms difference of an intermediate tensor; f32: 1e-4, bf16: "
-                      "5e-2");
+  command
+      ->add_option("--length", options->length,
+                   "Tokens per sequence; default: all that are stored, 256 otherwise")
+      ->check(WholeNumber(1));
+  command
+      ->add_option("--sequences", options->sequences,
+                   "How many; default: all that are stored, or 2")
+      ->check(WholeNumber(1));
+  const auto add_limit = [&](const char* name, std::optional<double>& limit, const char* help,
+                             double largest = std::numeric_limits<double>::max()) {
+    command->add_option(name, limit, help)->check(NumberUpTo(largest));
+  };
+  add_limit("--kl-mean", options->limits.kl_mean,
+            "Largest mean KL(reference || ours), nats; bf16: 1.5e-3");
+  add_limit("--kl-max", options->limits.kl_max, "Largest KL at a position; f32: 1e-6");
+  add_limit("--top1", options->limits.top1_agreement,
+            "Smallest share of positions with the same top-1; f32: 1, bf16: 0.995", 1);
+  add_limit("--max-abs-diff", options->limits.max_abs_diff,
+            "Largest difference of a logit; default: not judged");
+  add_limit("--intermediate-limit", options->intermediate_limit,
+            "Largest relative rms difference of an intermediate tensor; f32: 1e-4, bf16: 5e-2");
   command->add_flag("--intermediates", options->intermediates,
                     "Compare intermediate tensors of two checkpoints even if the logits agree");
   command->add_flag("--json", options->json, "Print one JSON object");

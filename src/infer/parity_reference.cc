@@ -147,12 +147,12 @@ Result<HostTensor> ParityFile::Logits(int64_t first, int64_t n) {
   return ReadFloats(logits_, (sequence_ * tokens_.length + first) * vocab_size_, {n, vocab_size_});
 }
 
-Result<HostTensor> ParityFile::Intermediate(const std::string& name) {
+Result<HostTensor> ParityFile::Intermediate(const std::string& name, int64_t length) {
   const auto index = checkpoint::FindTensor(*source_, name);
   if (!index) return NotFoundError("{}: not in the parity file", name);
   const Shape& shape = source_->tensors()[static_cast<size_t>(*index)].type.shape;
   const int64_t size = shape.num_elements() / shape.dim(0);
-  return ReadFloats(*index, sequence_ * size, {tokens_.length, size / tokens_.length});
+  return ReadFloats(*index, sequence_ * size, {length, size / tokens_.length});
 }
 
 Result<HostTensor> ModelReference::Logits(int64_t first, int64_t n) {
@@ -184,7 +184,7 @@ Result<ParityReport> CompareModels(SequenceModel& ours, ParityReference& referen
     TRY(ours.SetTokens(sequence));
     TRY(reference.SetSequence(b, sequence));
     for (size_t i = 0; i < names.size(); ++i) {
-      const HostTensor theirs = TRY(reference.Intermediate(names[i]));
+      const HostTensor theirs = TRY(reference.Intermediate(names[i], tokens.length));
       const HostTensor mine = TRY(ours.Intermediate(names[i]));
       tensors[i].Add(b, tokens.length, theirs.values<float>(), mine.values<float>());
     }

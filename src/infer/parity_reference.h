@@ -31,8 +31,8 @@ class ParityReference {
   virtual Result<HostTensor> Logits(int64_t first, int64_t n) = 0;
   // Names of the intermediate tensors there are, in the order of the forward pass.
   virtual std::vector<std::string> Intermediates() const = 0;
-  // f32, T rows.
-  virtual Result<HostTensor> Intermediate(const std::string& name) = 0;
+  // f32, the first `length` rows.
+  virtual Result<HostTensor> Intermediate(const std::string& name, int64_t length) = 0;
 };
 
 // A parity file: safetensors with `tokens`, `logits` and perhaps intermediate tensors
@@ -49,7 +49,7 @@ class ParityFile : public ParityReference {
   Status SetSequence(int64_t b, std::span<const int32_t> tokens) override;
   Result<HostTensor> Logits(int64_t first, int64_t n) override;
   std::vector<std::string> Intermediates() const override { return intermediates_; }
-  Result<HostTensor> Intermediate(const std::string& name) override;
+  Result<HostTensor> Intermediate(const std::string& name, int64_t length) override;
 
  private:
   Status CheckLogits(const Path& path, const nn::olmo3::Config& config);
@@ -77,7 +77,8 @@ class ModelReference : public ParityReference {
   }
   Result<HostTensor> Logits(int64_t first, int64_t n) override;
   std::vector<std::string> Intermediates() const override;
-  Result<HostTensor> Intermediate(const std::string& name) override {
+  // All rows: the model has the length of its sequence.
+  Result<HostTensor> Intermediate(const std::string& name, int64_t) override {
     return model_.Intermediate(name);
   }
 
@@ -91,7 +92,8 @@ struct ParityReport {
   std::vector<TensorParity> tensors;  // in the order of the forward pass; those both sides have
 };
 
-// Runs all sequences through both. Intermediate tensors are compared if `ours` keeps them.
+// Runs all sequences through both. They may be the beginnings of those of a parity file.
+// Intermediate tensors are compared if `ours` keeps them.
 Result<ParityReport> CompareModels(SequenceModel& ours, ParityReference& reference,
                                    const TokenBatch& tokens, double intermediate_limit);
 
