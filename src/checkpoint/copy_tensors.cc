@@ -81,9 +81,10 @@ class Reader {
         CastElements(from.type.dtype, to.type.dtype, scratch_, out.first(used));
     if (overflows > 0) {
       return OutOfRangeError(
-          "tensor {}: {} finite values from element {} on become infinite in {}; choose a type of "
-          "larger range, such as bf16",
-          Quoted(to.name), overflows, first, Name(to.type.dtype));
+          "tensor {}: {} finite values from element {} on become infinite in {}; choose a type "
+          "that "
+          "holds them, such as {}, theirs",
+          Quoted(to.name), overflows, first, Name(to.type.dtype), Name(from.type.dtype));
     }
     return Status();
   }

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "checkpoint/testing/memory_source.h"
 
 namespace ulmus::checkpoint {
@@ -125,15 +127,22 @@ TEST(CopyTensors, StopsWhenAsked) {
   EXPECT_EQ(reported, 8);
 }
 
-TEST(CopyTensors, AValueBeyondTheTargetTypeIsRefused) {
-  std::map<std::string, HostTensor> tensors;
-  tensors.emplace("big", HostTensor({2}, std::span<const float>(std::vector<float>{1, 1e6f})));
-  const MemorySource source(std::move(tensors));
-  MemorySink sink;
-  const Status status =
-      CopyTensors(source, std::vector<TensorCopy>{{0, {"big", {DType::kF16, {2}}}}}, sink);
-  EXPECT_EQ(status.code(), StatusCode::kOutOfRange);
-  EXPECT_THAT(status.message(), testing::HasSubstr("\"big\""));
+// The largest float32 rounds up to infinity in bf16, too.
+TEST(CopyTensors, AValueBeyondTheTargetTypeIsRefusedAndATypeThatHoldsItNamed) {
+  for (const DType target : {DType::kF16, DType::kBF16}) {
+    std::map<std::string, HostTensor> tensors;
+    const std::vector<float> values = {1, std::numeric_limits<float>::max()};
+    tensors.emplace("big", HostTensor({2}, std::span<const float>(values)));
+    const MemorySource source(std::move(tensors));
+    MemorySink sink;
+    const Status status =
+        CopyTensors(source, std::vector<TensorCopy>{{0, {"big", {target, {2}}}}}, sink);
+    EXPECT_EQ(status.code(), StatusCode::kOutOfRange);
+    EXPECT_EQ(status.message(), fmt::format("tensor \"big\": 1 finite values from element 0 on "
+                                            "become infinite in {}; choose a type that holds them, "
+                                            "such as f32, theirs",
+                                            Name(target)));
+  }
 }
 
 }  // namespace
