@@ -39,7 +39,8 @@ struct Options {
 };
 
 Status StoppedError() {
-  return CancelledError("stopped by {}; nothing was written", StopSignalName());
+  return CancelledError("stopped by {}; nothing was written, the same command starts again",
+                        StopSignalName());
 }
 
 // "bf16" or torch's "bfloat16".
@@ -275,7 +276,8 @@ int RunConvert(const Options& options) {
       report["error"] = done.error().message();
       fmt::print("{}\n", report.dump(2, ' ', false, Json::error_handler_t::replace));
     }
-    return Fail(done.error());
+    const int code = Fail(done.error());
+    return done.error().code() == StatusCode::kCancelled ? kExitRequeue : code;
   }
   if (options.json) {
     fmt::print("{}\n", report.dump(2, ' ', false, Json::error_handler_t::replace));
@@ -327,7 +329,9 @@ void AddConvert(CLI::App& app, Run& run) {
   command->add_flag("--json", options->json, "Print one JSON object");
   command->footer(
       "Example: ulmus convert Olmo-3-1025-7B runs/start --dtype f32 --pad-vocab 128\n"
-      "         ulmus convert runs/start Olmo-3-again --dtype bf16");
+      "         ulmus convert runs/start Olmo-3-again --dtype bf16\n"
+      "DST appears whole or not at all. SIGINT or SIGTERM leaves nothing behind and ends with exit "
+      "code 75.");
   command->callback([options, &run] { run = [options] { return RunConvert(*options); }; });
 }
 
