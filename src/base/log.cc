@@ -10,6 +10,8 @@
 #include <cstdlib>
 #include <mutex>
 
+#include "base/escape_controls.h"
+
 namespace ulmus {
 namespace {
 
@@ -107,7 +109,7 @@ void LogLine(LogLevel level, std::string_view message) {
   const bool prefixed = level >= LogLevel::kWarning;
   const std::string line =
       fmt::format("{}{}{}\n", prefixed ? kLevelNames[static_cast<size_t>(level)] : "",
-                  prefixed ? ": " : "", message);
+                  prefixed ? ": " : "", EscapeControls(message));
   Sinks& sinks = TheSinks();
   std::lock_guard lock(sinks.mutex);
   // One write per line: lines of several processes on one terminal stay whole.

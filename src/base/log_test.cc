@@ -35,6 +35,11 @@ TEST(Log, MarksWarningsAndErrorsAndDropsLowLevels) {
   EXPECT_EQ(text, "step 2\nwarning: slow\nerror: broken: disk\n");
 }
 
+TEST(Log, ForeignNamesDoNotReachTheTerminalRaw) {
+  EXPECT_EQ(StderrOf([] { LogWarning("{}: odd", "\x1b[2J\u202etxt"); }),
+            "warning: \\x1b[2J\\u202etxt: odd\n");
+}
+
 TEST(Log, LevelsParseByName) {
   EXPECT_EQ(*ParseLogLevel("debug"), LogLevel::kDebug);
   EXPECT_EQ(*ParseLogLevel("error"), LogLevel::kError);
