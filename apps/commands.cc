@@ -4,6 +4,8 @@
 
 #include <cstdio>
 
+#include "base/escape_controls.h"
+
 namespace ulmus::apps {
 namespace {
 
@@ -17,7 +19,7 @@ constexpr Command kCommands[] = {
 std::span<const Command> Commands() { return kCommands; }
 
 int Fail(const Status& status) {
-  fmt::print(stderr, "error: {}\n", status.message());
+  fmt::print(stderr, "error: {}\n", EscapeControls(status.message()));
   return ExitCodeFor(status);
 }
 

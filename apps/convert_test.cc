@@ -482,6 +482,18 @@ TEST_F(Convert, HostileDirectoriesAreRefusedAsDamaged) {
   ExpectNothingAt("to");
 }
 
+TEST_F(Convert, NamesOfForeignFilesDoNotReachTheTerminalRaw) {
+  WriteModel("from", 2000);
+  const Path index = At("from") / "model.safetensors.index.json";
+  json text = json::parse(ReadFile(index).value());
+  text["weight_map"]["lm_head.weight"] = "a\u202eb\u009b.safetensors";  // absent
+  std::ofstream(index) << text;
+  const Output output = RunConvert(Arg("from") + Arg("to"));
+  EXPECT_NE(output.exit_code, 0);
+  EXPECT_THAT(output.text, HasSubstr("a\\u202eb\\u009b.safetensors"));
+  EXPECT_THAT(output.text, Not(HasSubstr("\u202e")));
+}
+
 TEST_F(Convert, SaysWhatAPathIsThatItDoesNotRead) {
   const auto refuse = [&](const std::string& name, const char* mark, const char* message) {
     std::filesystem::create_directories(At(name));
