@@ -171,7 +171,9 @@ Result<Manifest> Read(std::string_view text) {
     const Fields fields(input, "inputs[]");
     std::string path = TRY(fields.Text("path"));
     const int64_t bytes = TRY(fields.Count("bytes"));
-    manifest.inputs.push_back({.path = std::move(path), .bytes = bytes});
+    const std::optional<uint64_t> sample_hash = TRY(ReadSampleHash(fields));
+    manifest.inputs.push_back(
+        {.path = std::move(path), .bytes = bytes, .sample_hash = sample_hash});
   }
   TRY(ReadFiles(root, manifest));
   return manifest;
@@ -193,8 +195,10 @@ Result<Manifest> ParseManifest(std::string_view json, std::string_view origin) {
 
 std::string PrintManifest(const Manifest& manifest) {
   Json inputs = Json::array();
-  for (const ManifestInput& input : manifest.inputs)
+  for (const ManifestInput& input : manifest.inputs) {
     inputs.push_back({{"path", input.path}, {"bytes", input.bytes}});
+    if (input.sample_hash) inputs.back()["sample_hash"] = PrintSampleHash(*input.sample_hash);
+  }
   Json files = Json::array();
   for (const ManifestFile& file : manifest.files) {
     Json entry = PartJson(file.part);

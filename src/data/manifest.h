@@ -20,8 +20,9 @@ inline constexpr std::string_view kManifestSuffix = ".manifest.json";
 struct ManifestPart {
   std::string name;
   int64_t bytes = 0;
-  std::string sha256;                                  // 64 hexadecimal digits, lower case
-  std::optional<uint64_t> sample_hash = std::nullopt;  // of IdentifyFile; none: not written then
+  std::string sha256;  // 64 hexadecimal digits, lower case
+  std::optional<uint64_t> sample_hash =
+      std::nullopt;  // of IdentifyFile; none: by an earlier version
   friend bool operator==(const ManifestPart&, const ManifestPart&) = default;
 };
 
@@ -36,6 +37,7 @@ struct ManifestFile {
 struct ManifestInput {
   std::string path;  // as it was given
   int64_t bytes = 0;
+  std::optional<uint64_t> sample_hash = std::nullopt;  // none: a pipe, or by an earlier version
   friend bool operator==(const ManifestInput&, const ManifestInput&) = default;
 };
 

@@ -14,17 +14,19 @@ using ::testing::HasSubstr;
 using Json = nlohmann::json;
 
 Manifest Example() {
-  Manifest manifest = {.dtype = DType::kU16,
-                       .vocab_size = 4096,
-                       .eos_id = 4094,
-                       .tokenizer = "sha256:" + Sha256Hex("t"),
-                       .tokens = 11,
-                       .documents = 3,
-                       .empty_documents = 1,
-                       .bad_records = 2,
-                       .settings = Sha256Hex("s"),
-                       .inputs = {{.path = "in/a.jsonl.gz", .bytes = 77}},
-                       .files = {}};
+  Manifest manifest = {
+      .dtype = DType::kU16,
+      .vocab_size = 4096,
+      .eos_id = 4094,
+      .tokenizer = "sha256:" + Sha256Hex("t"),
+      .tokens = 11,
+      .documents = 3,
+      .empty_documents = 1,
+      .bad_records = 2,
+      .settings = Sha256Hex("s"),
+      .inputs = {{.path = "in/a.jsonl.gz", .bytes = 77, .sample_hash = ~uint64_t{0}},
+                 {.path = "b", .bytes = 1}},
+      .files = {}};
   manifest.files.push_back(
       {.part = {.name = "wiki-00000.npy",
                 .bytes = 14,
@@ -76,6 +78,7 @@ TEST(Manifest, RefusesWhatContradictsItself) {
       {"/files/0/sample_hash", 3, "expected text"},
       {"/files/0/sidecar/name", "..", "no plain file name"},
       {"/files", 3, "`files` is no list"},
+      {"/inputs/0/sample_hash", "", "16 hexadecimal digits"},
       {"/inputs/0", 3, "no JSON object"},
   };
   for (const Case& c : cases) {

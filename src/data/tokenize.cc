@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <filesystem>
 #include <future>
 #include <limits>
 #include <memory>
@@ -17,6 +18,8 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "data/parallel.h"
+#include "data/token_file_identity.h"
 #include "data/tokenize_output.h"
 #include "tokenizer/utf8.h"
 
@@ -59,6 +62,7 @@ struct InputFile {
   Path path;
   int64_t bytes = 0;
   int64_t changed_ns = 0;
+  std::optional<uint64_t> sample_hash = std::nullopt;  // none of a pipe
 };
 
 Result<std::vector<InputFile>> LookAtInputs(const std::vector<Path>& paths) {
@@ -74,6 +78,14 @@ Result<std::vector<InputFile>> LookAtInputs(const std::vector<Path>& paths) {
          .bytes = info.st_size,
          .changed_ns = info.st_mtim.tv_sec * int64_t{1'000'000'000} + info.st_mtim.tv_nsec});
   }
+  const auto identify = [&inputs](int64_t i) -> Status {
+    InputFile& input = inputs[static_cast<size_t>(i)];
+    if (!std::filesystem::is_regular_file(input.path)) return Status();
+    input.sample_hash = TRY(IdentifyFile(input.path)).sample_hash;
+    return Status();
+  };
+  TRY(ForAll(static_cast<int64_t>(inputs.size()), {.name = "look at inputs", .unit = "files"},
+             identify));
   return inputs;
 }
 
@@ -258,7 +270,8 @@ Result<OutputOptions> DescribeOutput(const tokenizer::Tokenizer& tokenizer,
   output.described.eos_id = TRY(EosId(tokenizer, options.eos));
   output.described.tokenizer = tokenizer.fingerprint();
   for (const InputFile& input : inputs) {
-    output.described.inputs.push_back({.path = input.path.string(), .bytes = input.bytes});
+    output.described.inputs.push_back(
+        {.path = input.path.string(), .bytes = input.bytes, .sample_hash = input.sample_hash});
     output.input_times_ns.push_back(input.changed_ns);
   }
   output.described.settings = SettingsHash(output.described, options);

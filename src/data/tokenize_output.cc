@@ -25,11 +25,12 @@ constexpr std::string_view kStateFormat = "ulmus tokenize state";
 constexpr int64_t kStateVersion = 1;
 constexpr size_t kBufferBytes = size_t{1} << 20;
 constexpr std::string_view kPartial = ".partial";
+constexpr std::string_view kStateSuffix = ".state.json";
 
 Path With(const Path& prefix, std::string_view suffix) {
   return prefix.string() + std::string(suffix);
 }
-Path StatePath(const Path& prefix) { return With(prefix, ".state.json"); }
+Path StatePath(const Path& prefix) { return With(prefix, kStateSuffix); }
 Path LockPath(const Path& prefix) { return With(prefix, ".lock"); }
 Path ManifestPath(const Path& prefix) { return With(prefix, kManifestSuffix); }
 
@@ -71,6 +72,75 @@ Result<Sha256> HashOf(const Path& path) {
     hash.Update(std::string_view(block).substr(0, count));
   }
   return hash;
+}
+
+enum class Kind {
+  kOther,   // of no work under this prefix
+  kTrace,   // of work under way: no use once the manifest stands
+  kResult,  // a final name
+};
+
+// "-00000.csv.gz" and so on, the end included.
+Kind KindOfShard(std::string_view suffix) {
+  if (suffix.size() < 6 || suffix[0] != '-') return Kind::kOther;
+  suffix.remove_prefix(1);
+  const size_t digits = suffix.find_first_not_of("0123456789");
+  if (digits == std::string_view::npos || digits < 5) return Kind::kOther;
+  suffix.remove_prefix(digits);
+  const bool partial = suffix.ends_with(kPartial);
+  if (partial) suffix.remove_suffix(kPartial.size());
+  if (suffix != ".npy" && suffix != ".csv" && suffix != ".csv.gz") return Kind::kOther;
+  return partial ? Kind::kTrace : Kind::kResult;
+}
+
+// What a file beside the prefix is, by its name.
+Kind KindOf(const Path& prefix, std::string_view name) {
+  constexpr std::string_view kTemporary = ".tmp-";  // of AtomicFile: left by a kill
+  const std::string stem = prefix.filename();
+  if (!name.starts_with(stem)) return Kind::kOther;
+  name.remove_prefix(stem.size());
+  for (const std::string_view written : {kStateSuffix, kManifestSuffix}) {
+    if (name.starts_with(written) && name.substr(written.size()).starts_with(kTemporary))
+      return Kind::kTrace;
+  }
+  if (name == kStateSuffix) return Kind::kTrace;
+  if (name == kManifestSuffix) return Kind::kResult;
+  return KindOfShard(name);
+}
+
+Path FolderOf(const Path& prefix) {
+  return prefix.parent_path().empty() ? Path(".") : prefix.parent_path();
+}
+
+// Which settings differ, as far as a manifest tells.
+std::string OtherSettings(const Manifest& found, const Manifest& now) {
+  if (found.tokenizer != now.tokenizer) return "another tokenizer";
+  if (found.dtype != now.dtype)
+    return fmt::format("dtype {}, now {}", Name(found.dtype), Name(now.dtype));
+  if (found.eos_id != now.eos_id) return fmt::format("EOS {}, now {}", found.eos_id, now.eos_id);
+  if (found.inputs.size() != now.inputs.size())
+    return fmt::format("{} inputs, now {}", found.inputs.size(), now.inputs.size());
+  for (size_t i = 0; i < now.inputs.size(); ++i) {
+    const ManifestInput& before = found.inputs[i];
+    const ManifestInput& input = now.inputs[i];
+    if (before.path != input.path) return fmt::format("input {}, now {}", before.path, input.path);
+    if (before.bytes != input.bytes)
+      return fmt::format("{} of {} bytes, now {}", input.path, before.bytes, input.bytes);
+  }
+  return "other options";
+}
+
+// The first input of the same size that was edited, "" if there is none. Times do not matter; a
+// hash that was not written is taken for equal.
+std::string EditedInput(const Manifest& found, const Manifest& now) {
+  for (size_t i = 0; i < std::min(found.inputs.size(), now.inputs.size()); ++i) {
+    const std::optional<uint64_t> before = found.inputs[i].sample_hash;
+    const std::optional<uint64_t> hash = now.inputs[i].sample_hash;
+    if (before && hash && before != hash)
+      return fmt::format("another content of {} (sample hash {}, now {})", now.inputs[i].path,
+                         PrintSampleHash(*before), PrintSampleHash(*hash));
+  }
+  return "";
 }
 
 template <class Element>
@@ -160,18 +230,9 @@ Result<std::unique_ptr<TokenOutput>> TokenOutput::Open(const OutputOptions& opti
 
 Status TokenOutput::CheckSettings(const Manifest& found, std::string_view where) const {
   const Manifest& wanted = options_.described;
-  if (found.settings == wanted.settings) return {};
-  std::string difference = "other options";
-  if (found.tokenizer != wanted.tokenizer) {
-    difference = "another tokenizer";
-  } else if (found.dtype != wanted.dtype) {
-    difference = fmt::format("dtype {}, now {}", Name(found.dtype), Name(wanted.dtype));
-  } else if (found.eos_id != wanted.eos_id) {
-    difference = fmt::format("EOS {}, now {}", found.eos_id, wanted.eos_id);
-  } else if (found.inputs != wanted.inputs) {
-    difference = fmt::format("other inputs ({}, now {}; or their sizes)", found.inputs.size(),
-                             wanted.inputs.size());
-  }
+  const std::string difference =
+      found.settings != wanted.settings ? OtherSettings(found, wanted) : EditedInput(found, wanted);
+  if (difference.empty()) return {};
   return FailedPreconditionError(
       "{} was made with {}. Give the same again, another --out, or --restart to delete what is "
       "there",
@@ -180,19 +241,40 @@ Status TokenOutput::CheckSettings(const Manifest& found, std::string_view where)
 
 Status TokenOutput::Resume() {
   const Path state_path = StatePath(options_.prefix);
-  const Path manifest_path = ManifestPath(options_.prefix);
-  if (TRY(PathExists(manifest_path))) {
-    const Manifest found = TRY(ReadManifest(manifest_path));
-    TRY(CheckSettings(found, manifest_path.string()));
-    state_.manifest = found;
-    complete_ = true;
-    return RemoveTraces();
+  if (TRY(PathExists(ManifestPath(options_.prefix)))) {
+    const Status complete = TakeComplete();
+    if (!complete.ok()) TRY(RemoveFile(LockPath(options_.prefix)));  // nothing is under way
+    return complete;
   }
-  if (!TRY(PathExists(state_path))) return {};
+  if (!TRY(PathExists(state_path))) return ExpectNoStrangers();
   const std::string json = TRY(ReadFile(state_path));
   if (const Status loaded = Load(json); !loaded.ok())
     return loaded.WithContext(state_path.string());
   resumed_ = true;
+  return {};
+}
+
+Status TokenOutput::TakeComplete() {
+  const Path path = ManifestPath(options_.prefix);
+  const Manifest found = TRY(ReadManifest(path));
+  TRY(CheckSettings(found, path.string()));
+  TRY(CheckAgainstManifest(path, ManifestCheck::kSamples));
+  state_.manifest = found;
+  complete_ = true;
+  return RemoveTraces();
+}
+
+// Final names without a manifest or a saved state are not ours: they would be replaced.
+Status TokenOutput::ExpectNoStrangers() const {
+  const Path folder = FolderOf(options_.prefix);
+  for (const std::string& name : TRY(ListDirectory(folder))) {
+    if (KindOf(options_.prefix, name) != Kind::kResult) continue;
+    TRY(RemoveFile(LockPath(options_.prefix)));
+    return FailedPreconditionError(
+        "{}: stands there already, but no {} describes it. Give another --out, or --restart to "
+        "delete what is there",
+        folder / name, ManifestPath(options_.prefix).filename());
+  }
   return {};
 }
 
@@ -230,9 +312,13 @@ Status TokenOutput::Load(const std::string& text) {
   if (counts[0] != kStateVersion) return damaged();
   state_.manifest = TRY(ParseManifest(json["manifest"].dump(), "manifest"));
   TRY(CheckSettings(state_.manifest, "the unfinished work"));
-  if (json["input_times_ns"] != Json(options_.input_times_ns)) {
+  // Sample hashes are blind between their blocks; who has only begun can afford to be strict.
+  const auto times = json["input_times_ns"];
+  for (size_t i = 0; i < options_.input_times_ns.size(); ++i) {
+    if (times.is_array() && i < times.size() && times[i] == options_.input_times_ns[i]) continue;
     return FailedPreconditionError(
-        "an input was changed since the work was left; start over with --restart");
+        "{} was changed since the work was left; start over with --restart",
+        options_.described.inputs[i].path);
   }
   state_.cursor = {.input = counts[1], .position = {.records = counts[2], .bytes = counts[3]}};
   state_.shard_tokens = counts[4];
@@ -379,6 +465,8 @@ Status TokenOutput::Publish() {
       const Path final_path = folder / part->name;
       const Path partial = With(final_path, kPartial);
       if (TRY(PathExists(partial))) TRY(Rename(partial, final_path));
+      if (!TRY(PathExists(final_path)))
+        return DataLossError("{}: missing; start over with --restart", final_path);
       if (const int64_t size = TRY(FileSizeBytes(final_path)); size != part->bytes)
         return DataLossError("{}: {} bytes, expected {}; start over with --restart", final_path,
                              size, part->bytes);
@@ -391,38 +479,23 @@ Status TokenOutput::Publish() {
 
 // What is of no use once the manifest stands.
 Status TokenOutput::RemoveTraces() {
-  const Path state = StatePath(options_.prefix);
-  if (TRY(PathExists(state))) TRY(RemoveFile(state));
-  for (size_t i = 0; i < state_.manifest.files.size(); ++i) {
-    const Path plain = ShardPath(i, ".csv.partial");
-    if (TRY(PathExists(plain))) TRY(RemoveFile(plain));
+  const Path folder = FolderOf(options_.prefix);
+  for (const std::string& name : TRY(ListDirectory(folder))) {
+    if (KindOf(options_.prefix, name) == Kind::kTrace) TRY(RemoveFile(folder / name));
   }
   return RemoveFile(LockPath(options_.prefix));
 }
 
 Status TokenOutput::Discard(const Path& prefix) {
-  const Path folder = prefix.parent_path().empty() ? Path(".") : prefix.parent_path();
+  const Path folder = FolderOf(prefix);
   if (!TRY(PathExists(folder))) return {};
   const FileLock lock = TRY(FileLock::Acquire(LockPath(prefix)));
-  const std::string stem = prefix.filename();
-  const auto ours = [&stem](std::string_view name) {
-    if (!name.starts_with(stem)) return false;
-    name.remove_prefix(stem.size());
-    if (name == kManifestSuffix || name == ".state.json") return true;
-    if (name.size() < 6 || name[0] != '-') return false;
-    name.remove_prefix(1);
-    const size_t digits = name.find_first_not_of("0123456789");
-    if (digits == std::string_view::npos || digits < 5) return false;
-    name.remove_prefix(digits);
-    if (name.ends_with(kPartial)) name.remove_suffix(kPartial.size());
-    return name == ".npy" || name == ".csv" || name == ".csv.gz";
-  };
   // The manifest first: without it the files count for nothing.
   for (const Path& path : {ManifestPath(prefix), StatePath(prefix)}) {
     if (TRY(PathExists(path))) TRY(RemoveFile(path));
   }
   for (const std::string& name : TRY(ListDirectory(folder))) {
-    if (ours(name)) TRY(RemoveFile(folder / name));
+    if (KindOf(prefix, name) != Kind::kOther) TRY(RemoveFile(folder / name));
   }
   return {};
 }

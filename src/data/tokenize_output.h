@@ -37,11 +37,13 @@ struct InputCursor {
 class TokenOutput {
  public:
   // Starts, or goes on from a saved state. kFailedPrecondition: what is there was made with other
-  // settings or inputs, or another process works on it. kDataLoss: a partial file was cut.
+  // settings or inputs, belongs to no manifest, or another process works on it. kDataLoss: a
+  // partial file was cut, or a complete one is not what the manifest says.
   static Result<std::unique_ptr<TokenOutput>> Open(const OutputOptions& options);
   ~TokenOutput();
 
-  // True if there is nothing left to do: the manifest stands, made with the same settings.
+  // True if there is nothing left to do: the manifest stands, made with the same settings from the
+  // same inputs, and its files are what it says.
   bool complete() const { return complete_; }
   bool resumed() const { return resumed_; }
   const InputCursor& cursor() const { return state_.cursor; }
@@ -75,6 +77,8 @@ class TokenOutput {
   TokenOutput(const OutputOptions& options, FileLock lock);
   Status Load(const std::string& json);
   Status Resume();
+  Status TakeComplete();
+  Status ExpectNoStrangers() const;
   std::string PrintState() const;
   Path ShardPath(size_t index, std::string_view suffix) const;
   Status AppendDocuments(std::span<const int32_t> ids, std::span<const int64_t> lengths);

@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -227,6 +228,77 @@ TEST_F(TokenizeTest, ASecondRunFindsItComplete) {
   ASSERT_TRUE(again.ok());
   EXPECT_TRUE(again->already_complete);
   EXPECT_TRUE(Files("out") == before);
+}
+
+// "Already complete" is said only of files that are what the manifest says.
+TEST_F(TokenizeTest, ACompleteOutputThatWasDamagedIsNotComplete) {
+  const TokenizeOptions options = Options({Write("a.jsonl", Jsonl(10))});
+  ASSERT_TRUE(Tokenize(Reference(), options, GoOn).ok());
+  for (const char* name : {"out-00000.npy", "out-00000.csv.gz"}) {
+    const std::string whole = *ReadFile(dir_.path() / name);
+    std::string flipped = whole;
+    flipped[whole.size() / 3] ^= 1;
+    for (const std::string& bytes : {whole.substr(0, whole.size() - 4), std::string(), flipped}) {
+      Write(name, bytes);
+      const Status status = Failure(options);
+      EXPECT_EQ(status.code(), StatusCode::kDataLoss) << name << " of " << bytes.size();
+      EXPECT_THAT(status.message(), HasSubstr(name));
+      EXPECT_THAT(status.message(), HasSubstr("--restart"));
+      EXPECT_FALSE(*PathExists(dir_.path() / "out.lock"));
+    }
+    ASSERT_TRUE(RemoveFile(dir_.path() / name).ok());
+    EXPECT_THAT(Failure(options).message(), HasSubstr(fmt::format("{}: missing", name)));
+    Write(name, whole);
+  }
+  EXPECT_TRUE(Tokenize(Reference(), options, GoOn)->already_complete);
+}
+
+// An input of the same size and time that holds other text is another input.
+TEST_F(TokenizeTest, ACompleteOutputOfAnEditedInputIsNotComplete) {
+  const Path input = Write("a.jsonl", Jsonl(10));
+  const TokenizeOptions options = Options({Write("b.txt", "b"), input});
+  ASSERT_TRUE(Tokenize(Reference(), options, GoOn).ok());
+  const std::string text = *ReadFile(input);
+  const auto time = std::filesystem::last_write_time(input);
+  std::string edited = text;
+  edited[edited.find("word")] = 'W';
+  Write("a.jsonl", edited);
+  std::filesystem::last_write_time(input, time);
+  const Status status = Failure(options);
+  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(status.message(), HasSubstr("another content of " + input.string()));
+  EXPECT_THAT(status.message(), HasSubstr("--restart"));
+  Write("a.jsonl", text);  // the same bytes at another time
+  EXPECT_TRUE(Tokenize(Reference(), options, GoOn)->already_complete);
+  Write("a.jsonl", text + "\n");
+  EXPECT_THAT(Failure(options).message(), HasSubstr(fmt::format("now {}", text.size() + 1)));
+}
+
+TEST_F(TokenizeTest, LeftoversOfAKillGoWhenTheOutputIsComplete) {
+  const TokenizeOptions options = Options({Write("a.jsonl", Jsonl(10))});
+  const char* leftovers[] = {"out.state.json.tmp-7-0", "out.manifest.json.tmp-7-12", "out.lock",
+                             "out-00001.npy.partial"};
+  const char* others[] = {"out-b-00000.npy.partial", "out.state.jsonl", "out-00000.npy.bak"};
+  for (int run = 0; run < 2; ++run) {  // one that works, one that has nothing to do
+    for (const char* name : leftovers) Write(name, "x");
+    for (const char* name : others) Write(name, "x");
+    ASSERT_TRUE(Tokenize(Reference(), options, GoOn).ok());
+    EXPECT_THAT(Names(), ::testing::UnorderedElementsAre("a.jsonl", "out-00000.npy",
+                                                         "out-00000.csv.gz", "out.manifest.json",
+                                                         others[0], others[1], others[2]));
+  }
+}
+
+TEST_F(TokenizeTest, TokenFilesOfAnotherMakerAreNotReplaced) {
+  TokenizeOptions options = Options({Write("a.jsonl", Jsonl(10))});
+  Write("out-00003.npy", "not ours");
+  const Status status = Failure(options);
+  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(status.message(), HasSubstr("out-00003.npy: stands there already"));
+  EXPECT_THAT(status.message(), HasSubstr("--restart"));
+  EXPECT_THAT(Names(), ::testing::UnorderedElementsAre("a.jsonl", "out-00003.npy"));
+  options.restart = true;
+  EXPECT_TRUE(Tokenize(Reference(), options, GoOn).ok());
 }
 
 TEST_F(TokenizeTest, OtherSettingsAreRefusedUntilRestart) {
