@@ -30,6 +30,15 @@ struct Options {
   bool json = false;
 };
 
+// CLI11's own checks of numbers let NaN through and print the largest double with all its digits.
+std::string CheckSeconds(const std::string& text) {
+  constexpr double kMaxSeconds = 1e9;
+  double seconds = 0;
+  const bool number = CLI::detail::lexical_cast(text, seconds);
+  if (number && seconds >= 0 && seconds <= kMaxSeconds) return "";
+  return fmt::format("{} is no number of seconds from 0 to 1e9", text.substr(0, 40));
+}
+
 Result<data::TokenizeOptions> Translate(const Options& options) {
   data::TokenizeOptions out;
   for (const std::string& input : options.inputs) out.inputs.emplace_back(input);
@@ -164,7 +173,7 @@ void AddTokenize(CLI::App& app, Run& run) {
   command->add_flag("--restart", options->restart,
                     "Delete what an earlier run left under the prefix");
   command->add_option("--shard-tokens", options->shard_tokens, "Most tokens in one file")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 48))
       ->capture_default_str();
   command->add_option("--max-document-mb", options->max_document_mb, "Largest document, in MiB")
       ->check(CLI::Range(1, 1 << 20))
@@ -174,7 +183,7 @@ void AddTokenize(CLI::App& app, Run& run) {
       ->capture_default_str();
   command
       ->add_option("--save-interval-s", options->save_interval_s, "Seconds between durable states")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Validator(CheckSeconds, "SECONDS"))
       ->capture_default_str();
   command->add_flag("--json", options->json, "Print one JSON object");
   command->footer(

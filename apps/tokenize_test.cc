@@ -235,7 +235,8 @@ TEST_F(Tokenize, BadInputsAreRefusedByName) {
   Write("text.parquet", "this is text");
   Write("empty.jsonl", "");
   Write("packed.parquet.gz", "x");
-  Write("no-permission.jsonl", "{}");
+  Write("twice.jsonl", "{\"text\": \"x\"}\n{\"text\": null, \"text\": \"x\"}\n");
+  Write("huge.jsonl", "{\"text\": \"x\", \"n\": " + std::string(309, '9') + "}\n");
   struct Case {
     std::string input;
     int exit_code;
@@ -260,7 +261,18 @@ TEST_F(Tokenize, BadInputsAreRefusedByName) {
       {good + " --dtype i32", 2, "use u16 or u32"},
       {good + " --dtype u33", 2, "u33"},
       {good + " --eos nope", 2, "--eos"},
+      {good + " --eos x", 2, "`x` (id "},
+      {good + " --eos 0", 2, "token of ordinary text"},
       {good + " --shard-tokens 0", 2, "--shard-tokens"},
+      {good + " --shard-tokens 9223372036854775808", 2, "not in range 1 to 281474976710656"},
+      {good + " --shard-tokens " + std::string(309, '9'), 2, "not in range 1 to 281474976710656"},
+      {good + " --save-interval-s nan", 2, "nan is no number of seconds from 0 to 1e9"},
+      {good + " --save-interval-s inf", 2, "inf is no number of seconds from 0 to 1e9"},
+      {good + " --save-interval-s -1", 2, "-1 is no number of seconds from 0 to 1e9"},
+      {good + " --save-interval-s " + std::string(309, '9'), 2, "9 is no number of seconds"},
+      {good + " --save-interval-s 1s", 2, "1s is no number of seconds"},
+      {At("twice.jsonl"), 3, "twice.jsonl:2: has field `text` twice"},
+      {At("huge.jsonl"), 3, "huge.jsonl:1: the number before byte"},
       {good + " --threads 0", 2, "--threads"},
       {good + " --tokenizer " + good, 2, "--tokenizer"},
       {"", 2, "input"},
@@ -269,6 +281,7 @@ TEST_F(Tokenize, BadInputsAreRefusedByName) {
     const Output output = Run("out", c.input);
     EXPECT_EQ(output.exit_code, c.exit_code) << c.input << ": " << output.text;
     EXPECT_THAT(output.text, HasSubstr(c.message)) << c.input;
+    EXPECT_LT(output.text.size(), 1000u) << c.input;  // no digits of the largest double
     EXPECT_FALSE(Exists("out-00000.npy")) << c.input;
     EXPECT_FALSE(Exists("out.manifest.json")) << c.input;
     RunShell("rm -f " + At("out.*") + " " + At("out-*"));

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <cmath>
 #include <filesystem>
 #include <future>
 #include <limits>
@@ -222,6 +223,12 @@ Result<int32_t> EosId(const tokenizer::Tokenizer& tokenizer, const std::string& 
   if (!eos.empty()) {
     Result<int32_t> id = tokenizer.IdOf(eos);
     if (!id.ok()) return InvalidArgumentError("--eos: {}", id.status().message());
+    // An ordinary token stands inside documents, too.
+    if (!tokenizer.IsSpecial(*id))
+      return InvalidArgumentError(
+          "--eos: `{}` (id {}) is a token of ordinary text; give the text of a special token, such "
+          "as <|endoftext|>",
+          eos, *id);
     return id;
   }
   if (const auto id = tokenizer.eos_id()) return *id;
@@ -235,6 +242,9 @@ Status CheckOptions(const tokenizer::Tokenizer& tokenizer, const TokenizeOptions
   if (options.num_threads < 1 || options.max_shard_tokens < 1 || options.batch_bytes < 1 ||
       options.records.max_document_bytes < 1)
     return InvalidArgumentError("threads, shard size and document size must be at least 1");
+  if (!std::isfinite(options.save_interval_s) || options.save_interval_s < 0)
+    return InvalidArgumentError("save interval of {} s; give a number from 0 on",
+                                options.save_interval_s);
   if (!IsUnsignedInt(options.dtype))
     return InvalidArgumentError("dtype {} cannot hold token ids; use u16 or u32",
                                 Name(options.dtype));

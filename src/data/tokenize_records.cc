@@ -116,29 +116,43 @@ class FieldReader : public nlohmann::json_sax<Json> {
   bool key(string_t& name) override {
     if (depth_ != 1) return true;
     wanted_ = name == field_;
+    if (wanted_ && ++times_ > 1) {
+      error = fmt::format("has field `{}` twice; which is meant is not known", field_);
+      return false;
+    }
     constexpr size_t kMaxNames = 64;
     if (names.size() < kMaxNames) names.push_back(name);
     return true;
   }
   bool parse_error(std::size_t position, const std::string&, const Json::exception& what) override {
-    error = fmt::format("at byte {}: {}", position, what.what());
+    // The parser quotes what it read last, which may be all of a document.
+    constexpr size_t kMaxQuoted = 240;
+    constexpr int kOverflow = 406;
+    if (what.id == kOverflow) {
+      error = fmt::format("the number before byte {} is beyond what a double holds (1.8e308)",
+                          position);
+    } else {
+      error = fmt::format("is no JSON object: at byte {}: {}", position,
+                          std::string_view(what.what()).substr(0, kMaxQuoted));
+    }
     return false;
   }
 
   std::string text;
   std::string found;  // what the field holds; "": there is none
   std::vector<std::string> names;
-  std::string error;
+  std::string error;  // what is wrong with the object
 
  private:
   bool Other(std::string_view what) {
-    if (depth_ == 0) error = fmt::format("it holds {}, not an object", what);
+    if (depth_ == 0) error = fmt::format("is no JSON object: it holds {}", what);
     if (depth_ == 1 && wanted_) found = what;
     return depth_ > 0;
   }
 
   const std::string& field_;
   int depth_ = 0;
+  int times_ = 0;        // that the field was met
   bool wanted_ = false;  // the value to come, at depth 1, is the field's
 };
 
@@ -147,8 +161,7 @@ class FieldReader : public nlohmann::json_sax<Json> {
 Result<std::string> TextOfJson(std::string_view json, const std::string& field) {
   FieldReader reader(field);
   const bool complete = Json::sax_parse(json, &reader);
-  if (!complete || !reader.error.empty())
-    return DataLossError("is no JSON object: {}", reader.error);
+  if (!complete || !reader.error.empty()) return DataLossError("{}", reader.error);
   if (reader.found == "text") return std::move(reader.text);
   if (!reader.found.empty())
     return DataLossError("field `{}` holds {}, not text", field, reader.found);

@@ -402,6 +402,10 @@ TEST_F(TokenizeTest, BadRecordsAreNamedByFileAndLine) {
   const Case cases[] = {
       {"{\"text\": \"x\"", StatusCode::kDataLoss, "a.jsonl:2: is no JSON object: at byte"},
       {"[1]", StatusCode::kDataLoss, "a.jsonl:2: is no JSON object: it holds a list"},
+      {"{\"text\": null, \"n\": {\"text\": 1}, \"text\": \"x\"}", StatusCode::kDataLoss,
+       "a.jsonl:2: has field `text` twice"},
+      {"{\"text\": \"x\", \"n\": 1e400}", StatusCode::kDataLoss,
+       "a.jsonl:2: the number before byte 24 is beyond what a double holds"},
       {"7", StatusCode::kDataLoss, "it holds a number"},
       {"{\"text\": 7}", StatusCode::kDataLoss, "field `text` holds a number, not text"},
       {"{\"text\": null}", StatusCode::kDataLoss, "holds null"},
