@@ -30,7 +30,7 @@ void AddRun(const CheckReport& report, Json& json) {
   json["device_bytes"] = report.fit.device_bytes ? Json(*report.fit.device_bytes) : Json();
   json["fits"] = report.fit.fits ? Json(*report.fit.fits) : Json();
   json["devices"] = report.mesh.num_devices();
-  json["mesh"] = report.mesh.ToString();
+  json["mesh"] = train::MeshText(report.mesh);
   json["tokens_per_step"] = report.config->tokens_per_step();
   if (report.last_step) json["last_step"] = *report.last_step;
   for (const RatePoint& point : report.rates)
@@ -98,8 +98,7 @@ void PrintMemory(const CheckReport& report) {
   if (!report.memory) return;
   const train::MemoryEstimate& m = *report.memory;
   fmt::print("\nMemory of one device of {} (estimate, remat {}{})\n", report.mesh.num_devices(),
-             report.config->train.remat,
-             report.mesh.axes().empty() ? "" : ", mesh " + report.mesh.ToString());
+             report.config->train.remat, ", mesh " + train::MeshText(report.mesh));
   const std::pair<const char*, int64_t> rows[] = {
       {"weights, float32", m.weights}, {"moments", m.moments},         {"batch", m.batch},
       {"gradients", m.gradients},      {"activations", m.activations}, {"total", m.total()}};

@@ -1,7 +1,5 @@
 #include "apps/check_report.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -16,6 +14,7 @@
 #include "optim/param_groups.h"
 #include "optim/schedule.h"
 #include "train/heldout.h"
+#include "train/run.h"
 
 namespace ulmus::apps {
 namespace {
@@ -345,18 +344,8 @@ class Checker {
     return std::max<int64_t>(1, std::min(written, table.keep_last + 1 + for_ever));
   }
 
-  // What `train` would fail to make.
   void JudgeRunDir() {
-    if (input_.run_dir.empty()) return;
-    const Path parent = ExistingParent(input_.run_dir);
-    std::error_code ignored;
-    if (!std::filesystem::is_directory(parent, ignored)) {
-      AddError("--run-dir", fmt::format("--run-dir {}: {} is no directory; name another",
-                                        input_.run_dir, parent));
-    } else if (access(parent.c_str(), W_OK | X_OK) != 0) {
-      const Status why = ErrnoError(errno, parent, "write there");
-      AddError("--run-dir", fmt::format("--run-dir {}: {}", input_.run_dir, why.message()));
-    }
+    if (!input_.run_dir.empty()) AddError("--run-dir", train::CheckRunDir(input_.run_dir));
   }
 
   void FindDisk() {
@@ -406,7 +395,10 @@ class Checker {
           "data.sequence_length = {} > model.max_position_embeddings = {}: exports will state a "
           "shorter context than was trained",
           c.data.sequence_length, c.model.max_position_embeddings);
-    if (c.checkpoint.every == 0) warn("checkpoint.every = 0: a run that is stopped begins anew");
+    if (c.checkpoint.every == 0)
+      warn(
+          "checkpoint.every = 0: saves at the end and on SIGTERM or SIGINT only; a run that is "
+          "killed or crashes begins anew");
     AddScheduleWarnings();
   }
 

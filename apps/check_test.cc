@@ -218,6 +218,7 @@ TEST_F(Check, PrintsTheEquationThatDoesNotHold) {
   EXPECT_THAT(Message(good + " --set mesh.context=3"), HasSubstr("128 % (context=3) = 2"));
   EXPECT_THAT(Message(good + " --set mesh.data=0 --devices 16"), HasSubstr("8 % (data=16) = 8"));
   EXPECT_EQ(Report(good + " --set mesh.data=0 --devices 4", kExitOk)["mesh"], "data=4");
+  EXPECT_EQ(Report(good, kExitOk)["mesh"], "data=1");
   const json eval = Error(good +
                           " --set mesh.data=4 --set eval.batch=6 --set eval.every=9 --set "
                           "'eval.sets=[{name = \"h\", paths = [\"" +
@@ -303,7 +304,7 @@ TEST_F(Check, WarnsOfWhatHasCostRunsTheirQuality) {
           .dump();
   EXPECT_THAT(warnings, AllOf(HasSubstr("0.93 higher"), HasSubstr("nothing is held out"),
                               HasSubstr("128 > model.max_position_embeddings = 64"),
-                              HasSubstr("begins anew"), HasSubstr("2.236 times"),
+                              HasSubstr("on SIGTERM or SIGINT only"), HasSubstr("2.236 times"),
                               HasSubstr("ends at 50 steps, the cosine curve at 100")));
 }
 

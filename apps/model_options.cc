@@ -67,7 +67,10 @@ Result<Mesh> ParseMesh(const std::string& text) {
 }
 
 Result<std::unique_ptr<pjrt::Client>> MakeClient(const std::string& plugin, const Mesh& mesh) {
-  auto loaded = TRY(pjrt::LoadDefaultCpuPlugin({.flag = plugin, .recipe = ""}));
+  auto found = pjrt::LoadDefaultCpuPlugin({.flag = plugin, .recipe = ""});
+  if (!plugin.empty() && found.status().code() == StatusCode::kNotFound)
+    return InvalidArgumentError("{}", found.error().message());
+  auto loaded = TRY(std::move(found));
   return pjrt::Client::Create(std::move(loaded),
                               {.num_devices = mesh.num_devices(), .options = {}});
 }

@@ -17,6 +17,7 @@ using Json = nlohmann::json;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 
 constexpr int kSteps = 12;
 
@@ -192,7 +193,7 @@ TEST_F(Train, ACompleteRunIsLeftAloneAndMayGrow) {
 TEST_F(Train, AStepThatIsNotThereIsNoSilentStart) {
   ASSERT_EQ(Run("run").exit_code, 0);
   const Output absent = Run("run", "--from-step 999");
-  EXPECT_NE(absent.exit_code, 0);
+  EXPECT_EQ(absent.exit_code, 2);
   EXPECT_THAT(absent.text, HasSubstr("3, 6, 9, 12"));
   // Saved once, lost since.
   ASSERT_EQ(RunShell("rm -r " + (Folder("run") / "checkpoints").string() + "/*").exit_code, 0);
@@ -308,15 +309,23 @@ TEST_F(Train, WeightsThatAreNoNumbersAndLostModelsAreErrors) {
                           "until=5},{kind=\"constant\",lr=1e6}]'");
   EXPECT_EQ(lost.exit_code, 1) << lost.text;
   EXPECT_THAT(lost.text, HasSubstr("this model is lost"));
+  EXPECT_THAT(lost.text, Not(HasSubstr("-nan")));
+  EXPECT_THAT(lost.text, HasSubstr("mesh data=1"));
   // The last one from before stays, whatever keep_last says.
   const Output list = RunShell("ls " + (Folder("lost") / "checkpoints").string());
   EXPECT_THAT(list.text, HasSubstr("step-00000006"));
   const Output started = Run("next", "--set train.start_from=" + Folder("lost").string());
   EXPECT_NE(started.exit_code, 0) << started.text;
   const Output tokenizer = Run("tokenizer", "--set train.tokenizer=absent.json");
-  EXPECT_EQ(tokenizer.exit_code, 1);
+  EXPECT_EQ(tokenizer.exit_code, 2);
   EXPECT_THAT(tokenizer.text, HasSubstr("absent.json"));
   EXPECT_EQ(Run("both", "--from-step 3 --start-over").exit_code, 2);
+}
+
+TEST_F(Train, ARunDirectoryThatIsAFileIsRefused) {
+  const Output output = Run("small.toml");
+  EXPECT_EQ(output.exit_code, 2);
+  EXPECT_THAT(output.text, HasSubstr("small.toml is no directory"));
 }
 
 TEST_F(Train, WhatIsWrongIsSaidBeforeAnythingIsWritten) {
@@ -325,9 +334,13 @@ TEST_F(Train, WhatIsWrongIsSaidBeforeAnythingIsWritten) {
            {"--set data.global_batch=9", "9"},
            {"--set 'data.paths=[\"absent.npy\"]'", "absent.npy"},
            {"--set train.steps=1000", "1000"},
+           {"--set 'eval.sets=[{name=\"h\",paths=[\"gone.npy\"]}]'", "gone.npy"},
+           {"--from-step 3", "available: none"},
+           {"--plugin nope", "nope"},
+           {"--accept optim.bta1", "did you mean `optim.beta1`"},
            {"--set train.start_from=absent", "absent"}}) {
     const Output output = Run("bad", more);
-    EXPECT_NE(output.exit_code, 0) << more;
+    EXPECT_EQ(output.exit_code, 2) << more << output.text;
     EXPECT_THAT(output.text, HasSubstr(text)) << more;
     EXPECT_EQ(RunShell("ls " + (Folder("bad") / "metrics.jsonl").string()).exit_code, 2) << more;
   }

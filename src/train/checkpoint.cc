@@ -91,7 +91,8 @@ Status CheckFinite(const std::string& tensor, DType dtype, std::span<const std::
     float value;
     std::memcpy(&value, &bytes[i], sizeof value);
     if (!std::isfinite(value))
-      return DataLossError("{}: holds {}; use another checkpoint", tensor, value);
+      return DataLossError("{}: holds {}; use another checkpoint", tensor,
+                           std::isnan(value) ? std::abs(value) : value);
   }
   return {};
 }

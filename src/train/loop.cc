@@ -127,9 +127,15 @@ struct Finished {
   StepMetrics metrics;
 };
 
+// x86 makes NaNs with their sign set; "-nan" says no more than "nan".
+double WithoutSign(double value) { return std::isnan(value) ? std::abs(value) : value; }
+
 // Waits for the oldest step on the device and lets its outcome count.
 Result<Finished> FinishStep(Run& run) {
   StepMetrics metrics = TRY(run.trainer->Finish());
+  for (double* value : {&metrics.loss, &metrics.z_loss, &metrics.grad_norm, &metrics.update_norm})
+    *value = WithoutSign(*value);
+  for (double& norm : metrics.layer_norms) norm = WithoutSign(norm);
   Finished finished{std::move(run.started.front()), std::move(metrics)};
   run.started.pop_front();
   const StepMetrics& m = finished.metrics;
@@ -198,7 +204,8 @@ Status FinishSteps(Run& run, int64_t keep) {
 
 Status Evaluate(Run& run) {
   run.last_heldout = TRY(run.heldout.Evaluate(*run.trainer));
-  for (const HeldOutLoss& set : run.last_heldout) {
+  for (HeldOutLoss& set : run.last_heldout) {
+    set.loss.sum = WithoutSign(set.loss.sum);
     const metrics::EvalRecord record{.step = run.state.step,
                                      .set = set.name,
                                      .loss = set.loss,

@@ -1,8 +1,11 @@
 #include "train/run.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <utility>
 
+#include "base/edit_distance.h"
 #include "base/log.h"
 #include "checkpoint/open.h"
 #include "checkpoint/run_checkpoints.h"
@@ -20,6 +23,17 @@ using checkpoint::OpenedStep;
 constexpr int64_t kMaxRollbacks = 3;  // without a save between them
 constexpr int64_t kMiB = int64_t{1} << 20;
 
+// What the recipe or the command line names and is not there will not be there at the next try.
+Status AsUsage(const Status& status) {
+  if (status.code() != StatusCode::kNotFound) return status;
+  return Status(StatusCode::kInvalidArgument, status.message());
+}
+template <class T>
+Result<T> AsUsage(Result<T> result) {
+  if (result.ok()) return result;
+  return AsUsage(result.error());
+}
+
 // The recipe that the run in this folder began with; nullopt in a new folder.
 Result<std::optional<Recipe>> StoredRecipe(const metrics::RunPaths& paths) {
   if (!TRY(PathExists(paths.recipe()))) return std::optional<Recipe>();
@@ -36,7 +50,7 @@ Result<std::optional<OpenedStep>> FindComplete(const metrics::RunPaths& paths,
   if (request.from) {
     const bool last = *request.from >= last_step;
     OpenedStep opened =
-        TRY(checkpoint::OpenStep(paths.checkpoints(), *request.from, {.full = last}));
+        TRY(AsUsage(checkpoint::OpenStep(paths.checkpoints(), *request.from, {.full = last})));
     return last ? std::optional(std::move(opened)) : std::nullopt;
   }
   const std::vector<int64_t> steps = TRY(checkpoint::ListSteps(paths.checkpoints()));
@@ -124,7 +138,9 @@ Status CheckRoom(const Run& run) {
 }
 
 Status OpenClient(Run& run, const Mesh& mesh) {
-  auto plugin = TRY(pjrt::LoadDefaultCpuPlugin({.flag = run.request.plugin, .recipe = ""}));
+  auto loaded = pjrt::LoadDefaultCpuPlugin({.flag = run.request.plugin, .recipe = ""});
+  if (!run.request.plugin.empty()) loaded = AsUsage(std::move(loaded));
+  auto plugin = TRY(std::move(loaded));
   run.client = TRY(
       pjrt::Client::Create(std::move(plugin), {.num_devices = mesh.num_devices(), .options = {}}));
   return {};
@@ -147,7 +163,7 @@ Status OpenTrainer(Run& run, const Mesh& mesh) {
 // Weights, and with them the moments where asked, of another checkpoint.
 Status StartFrom(Run& run) {
   const TrainTable& train = run.config.train;
-  const auto opened = TRY(checkpoint::OpenSource(train.start_from));
+  const auto opened = TRY(AsUsage(checkpoint::OpenSource(train.start_from)));
   const bool all = train.start_with == "weights_and_moments";
   if (all && opened.format != checkpoint::WeightFormat::kUlmus)
     return InvalidArgumentError(
@@ -268,7 +284,7 @@ void LogStart(const Run& run) {
   const RunConfig& config = run.config;
   const auto count = nn::olmo3::CountParameters(config.model, /*padded=*/true);
   LogInfo("{} parameters, {} layers, mesh {}", count.total, config.model.num_layers,
-          run.trainer->options().mesh.ToString());
+          MeshText(run.trainer->options().mesh));
   LogInfo("{} instances of {} tokens, order {}, {} per step; steps {} to {}",
           run.data.source->num_instances(), config.data.sequence_length,
           Name(run.data.order->config().kind), config.data.global_batch, run.state.step + 1,
@@ -324,8 +340,34 @@ Status CheckSameRun(const Recipe& before, const Recipe& now, std::span<const std
       fmt::join(faults, "\n  "));
 }
 
+Status CheckAccepted(std::span<const std::string> accept) {
+  for (const std::string& name : accept) {
+    const std::string key = name.substr(0, name.find('['));  // of one table of an array
+    if (RunSchema().Find(key) != nullptr || RunSchema().IsTable(key)) continue;
+    const std::optional<std::string> nearest = NearestKey(key, RunSchema().names());
+    return InvalidArgumentError(
+        "--accept {}: there is no such key{}; `recipe.toml` in the run's folder lists them", name,
+        nearest ? fmt::format(", did you mean `{}`?", *nearest) : "");
+  }
+  return {};
+}
+
+Status CheckRunDir(const Path& path) {
+  Path parent = std::filesystem::absolute(path).lexically_normal();
+  std::error_code ignored;
+  while (!std::filesystem::exists(parent, ignored) && parent.has_relative_path())
+    parent = parent.parent_path();
+  if (!std::filesystem::is_directory(parent, ignored))
+    return InvalidArgumentError("--run-dir {}: {} is no directory; name another", path, parent);
+  if (access(parent.c_str(), W_OK | X_OK) == 0) return {};
+  return InvalidArgumentError("--run-dir {}: {}", path,
+                              ErrnoError(errno, parent, "write there").message());
+}
+
 Result<OpenedRun> OpenRun(Recipe recipe, const RunRequest& request,
                           Run::Clock::time_point process_start) {
+  TRY(CheckAccepted(request.accept));
+  TRY(CheckRunDir(request.run_dir));
   auto run = std::make_unique<Run>();
   run->request = request;
   run->config = TRY(ConfigFromRecipe(recipe));
@@ -334,14 +376,14 @@ Result<OpenedRun> OpenRun(Recipe recipe, const RunRequest& request,
   const Mesh mesh = TRY(MeshOf(run->config.mesh));
   if (const auto warning = MomentsWarning(run->config.optim)) LogWarning("{}", *warning);
   if (!run->config.train.tokenizer.empty())
-    run->tokenizer_json = TRY(ReadFile(run->config.train.tokenizer));
+    run->tokenizer_json = TRY(AsUsage(ReadFile(run->config.train.tokenizer)));
 
   // Only looked at until it is clear that there is something to do.
   const metrics::RunPaths paths{request.run_dir};
   const std::optional<Recipe> stored = TRY(StoredRecipe(paths));
   if (stored && !request.start_over) TRY(CheckSameRun(*stored, recipe, request.accept));
   run->recipe = std::move(recipe);
-  run->data = TRY(data::OpenData(run->config.data));
+  run->data = TRY(AsUsage(data::OpenData(run->config.data)));
   run->last_step = TRY(LastStep(run->config, run->data.order->num_steps()));
   if (const auto complete = TRY(FindComplete(paths, request, run->last_step))) {
     if (complete->step > run->last_step)
@@ -369,7 +411,7 @@ Result<OpenedRun> OpenRun(Recipe recipe, const RunRequest& request,
     run->data = TRY(data::ResumeData(run->config.data, saved->loader, std::move(run->data)));
   }
   TRY(run->data.order->Prepare());
-  run->heldout = TRY(HeldOutSets::Open(run->config.eval, run->config.data));
+  run->heldout = TRY(AsUsage(HeldOutSets::Open(run->config.eval, run->config.data)));
   TRY(OpenClient(*run, mesh));
   TRY(OpenTrainer(*run, mesh));
   TRY(CheckRoom(*run));

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,12 @@ std::span<const std::string_view> FreeKeys();
 // kInvalidArgument lists keys that differ between the recipe a run began with and the one to go on
 // with, unless they are free or accepted.
 Status CheckSameRun(const Recipe& before, const Recipe& now, std::span<const std::string> accept);
+
+// kInvalidArgument if `accept` names no key and no table, with the nearest one.
+Status CheckAccepted(std::span<const std::string> accept);
+// kInvalidArgument if no run directory can be at `path`: it or what is above it is a file, or may
+// not be written to. Looking writes nothing.
+Status CheckRunDir(const Path& path);
 
 // A step that runs on the device, and what the host knew when it started it.
 struct StartedStep {

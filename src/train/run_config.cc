@@ -273,6 +273,8 @@ Result<Mesh> MeshOf(const MeshTable& table, int64_t num_devices) {
   return Mesh(std::move(axes));
 }
 
+std::string MeshText(const Mesh& mesh) { return mesh.axes().empty() ? "data=1" : mesh.ToString(); }
+
 Result<int64_t> LastStep(const RunConfig& config, std::optional<int64_t> data_steps) {
   const int64_t per_step = config.tokens_per_step();
   const TrainTable& train = config.train;

@@ -156,6 +156,9 @@ std::optional<std::string> MomentsWarning(const OptimTable& table);
 // kInvalidArgument with the equation: "6 devices % (tensor=4) = 2".
 Result<Mesh> MeshOf(const MeshTable& table, int64_t num_devices = 0);
 
+// "data=1" for one device.
+std::string MeshText(const Mesh& mesh);
+
 // Last step of the run: [train] steps, or tokens in whole batches, or where the data ends (none:
 // data that wraps needs one of the two). kInvalidArgument if the data ends before.
 Result<int64_t> LastStep(const RunConfig& config, std::optional<int64_t> data_steps);
