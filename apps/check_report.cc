@@ -218,7 +218,7 @@ class Checker {
       return;
     }
     const Result<data::Data> data = data::OpenData(config().data);
-    AddError(DataKey(), data.status());
+    AddError(DataKey(), train::WithDataHint(*recipe_, data.status()));
     if (!data.ok()) return;
     DataFacts facts = {.instances = data->source->num_instances(),
                        .files = static_cast<int64_t>(data->files.size()),

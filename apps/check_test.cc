@@ -318,6 +318,19 @@ TEST_F(Check, OpensWhatTheRunStartsFrom) {
   EXPECT_THAT(Message("reference_run --set model.num_layers=4"), HasSubstr("locked at 8"));
 }
 
+TEST_F(Check, SaysWhatMakesTheFilesOfTheDemo) {
+  for (const char* command : {"check", "train"}) {
+    const Output output =
+        RunShell(fmt::format("cd {} && {} {} demo", dir_.path(), ULMUS_PROGRAM, command));
+    EXPECT_EQ(output.exit_code, kExitUsage) << output.text;
+    EXPECT_THAT(output.text, AllOf(HasSubstr("train-00000.npy"), HasSubstr("`make demo`")));
+  }
+  // Files of one's own under the same recipe are not its to make.
+  EXPECT_THAT(
+      Message("demo --set eval.every=0 --set 'eval.sets=[]' --set 'data.paths=[\"x.npy\"]'"),
+      Not(HasSubstr("make demo")));
+}
+
 TEST_F(Check, HelpShowsAnExampleAndThePresets) {
   const Output output = RunUlmus("check --help");
   EXPECT_EQ(output.exit_code, kExitOk);

@@ -115,7 +115,13 @@ void AddTrain(CLI::App& app, Run& run) {
                     "Compile anew instead of using the cache of compiled programs");
   command->add_flag("--json", options->json, "Print the last metrics as one line of JSON");
   command->footer(
-      "Example: ulmus train tiny --run-dir runs/first --set 'data.paths=[\"text.npy\"]'\n"
+      "Example, from your own text to a sample of what was learnt:\n"
+      "  ulmus tokenize --tokenizer demo/tokenizer.json --out tokens/mine text/*.txt\n"
+      "  ulmus train tiny --run-dir runs/mine --set 'data.paths=[\"tokens/mine-00000.npy\"]' \\\n"
+      "    --set train.tokenizer=demo/tokenizer.json\n"
+      "  ulmus generate runs/mine --prompt 'Once upon'\n"
+      "Another tokenizer needs its own data.vocab_size, eos_id and pad_id. With train.tokenizer "
+      "checkpoints carry it along, so that `generate` reads and writes text; without, only ids.\n"
       "SIGTERM or SIGINT ends the run at the next step with a complete checkpoint and exit code "
       "75; the same command goes on. A second signal ends it at once.");
   command->callback([options, process_start, &run] {

@@ -1,7 +1,9 @@
 // `ulmus train` from outside: kills, signals, completed runs, folders that hold something else.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -20,6 +22,10 @@ using testing::HasSubstr;
 using testing::Not;
 
 constexpr int kSteps = 12;
+
+// Saves sync every file, which a disk that others use takes seconds for.
+[[maybe_unused]] const int kInMemory =
+    access("/dev/shm", W_OK) == 0 ? setenv("TMPDIR", "/dev/shm", /*overwrite=*/0) : 0;
 
 // Token ids of a text that a model can learn: each follows from the one before, with documents of
 // 50 tokens.
@@ -320,6 +326,30 @@ TEST_F(Train, WeightsThatAreNoNumbersAndLostModelsAreErrors) {
   EXPECT_EQ(tokenizer.exit_code, 2);
   EXPECT_THAT(tokenizer.text, HasSubstr("absent.json"));
   EXPECT_EQ(Run("both", "--from-step 3 --start-over").exit_code, 2);
+}
+
+// The commands of `train --help`, as they stand there.
+TEST_F(Train, ItsHelpLeadsFromTextToASample) {
+  const std::string help = RunUlmus("train --help").text;
+  std::string script = "set -e; ulmus() { " ULMUS_PROGRAM " \"$@\"; }\n";
+  std::istringstream lines(help.substr(help.find("Example")));
+  for (std::string line; std::getline(lines, line);)
+    if (line.starts_with("  ")) script += line + "\n";
+  EXPECT_THAT(script, AllOf(HasSubstr("ulmus tokenize"), HasSubstr("train.tokenizer="),
+                            HasSubstr("ulmus generate")));
+  const Path folder = Folder("chain");
+  const std::string source = std::getenv("ULMUS_SOURCE_DIR");
+  ASSERT_EQ(
+      RunShell(fmt::format("mkdir -p {0}/text; ln -s {1}/demo {1}/.deps {0}; cp {1}/README.md "
+                           "{0}/text/a.txt",
+                           folder, source))
+          .exit_code,
+      0);
+  WriteFile("chain.sh", script);
+  const Output output =
+      RunShell(fmt::format("cd {} && sh {}", folder, (Folder("chain.sh")).string()));
+  EXPECT_EQ(output.exit_code, 0) << output.text;
+  EXPECT_THAT(output.text, HasSubstr("complete at step 100"));
 }
 
 TEST_F(Train, ARunDirectoryThatIsAFileIsRefused) {

@@ -383,7 +383,9 @@ Result<OpenedRun> OpenRun(Recipe recipe, const RunRequest& request,
   const std::optional<Recipe> stored = TRY(StoredRecipe(paths));
   if (stored && !request.start_over) TRY(CheckSameRun(*stored, recipe, request.accept));
   run->recipe = std::move(recipe);
-  run->data = TRY(AsUsage(data::OpenData(run->config.data)));
+  auto data = data::OpenData(run->config.data);
+  if (!data.ok()) return AsUsage(WithDataHint(run->recipe, data.error()));
+  run->data = *std::move(data);
   run->last_step = TRY(LastStep(run->config, run->data.order->num_steps()));
   if (const auto complete = TRY(FindComplete(paths, request, run->last_step))) {
     if (complete->step > run->last_step)

@@ -208,6 +208,16 @@ Result<Recipe> ResolveRun(std::string_view file_or_preset, std::vector<std::stri
   return Recipe::Resolve(RunSchema(), input, errors);
 }
 
+Status WithDataHint(const Recipe& recipe, const Status& status) {
+  const auto paths = recipe.entries().find("data.paths");
+  if (status.code() != StatusCode::kNotFound || paths == recipe.entries().end()) return status;
+  const Origin& origin = paths->second.origin;
+  if (origin.kind != Origin::Kind::kPreset || origin.name != "demo") return status;
+  return Status(status.code(), status.message() +
+                                   "; run `make demo`, which makes the files of this preset and "
+                                   "trains it");
+}
+
 Result<RunConfig> ConfigFromRecipe(const Recipe& recipe, std::vector<RecipeError>* errors) {
   RunConfig config;
   std::vector<RecipeError> found;

@@ -143,6 +143,10 @@ bool IsPreset(std::string_view name);
 Result<Recipe> ResolveRun(std::string_view file_or_preset, std::vector<std::string> flags,
                           std::vector<RecipeError>* errors = nullptr);
 
+// `status` of opening the data, with what makes the files if a preset names ones that are not
+// there.
+Status WithDataHint(const Recipe& recipe, const Status& status);
+
 // kInvalidArgument lists what one table alone cannot tell: schedule, groups, skip options,
 // microbatches, vocabulary of data and model, sizes that do not divide over the mesh; `errors`, if
 // given, receives it one by one. Touches neither files nor devices; a mesh axis of 0 counts as 1.
