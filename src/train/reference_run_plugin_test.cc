@@ -155,13 +155,14 @@ class ReferenceRun : public testing::Test {
   TempDir temp_;
 };
 
-TEST_F(ReferenceRun, FirstTenStepsFromTheSameWeights) {
+TEST_F(ReferenceRun, FirstSixtyStepsFromTheSameWeights) {
   SKIP_WITHOUT_REFERENCE();
-  const auto run = Open(10, {"eval.every=0"});
+  const auto run = Open(60, {"eval.every=0"});
   ASSERT_NE(run, nullptr);
   const auto summary = Train(*run);
   ASSERT_TRUE(summary.ok()) << summary.status().message();
   ExpectSteps(*run, 1, 10, 5e-6);
+  ExpectSteps(*run, 11, 60, 3e-5);
 }
 
 TEST_F(ReferenceRun, FortyStepsFromItsStateAfterThreeHundred) {

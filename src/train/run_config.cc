@@ -170,6 +170,8 @@ StepOptions RunConfig::step_options() const {
                  : optim.clip == "maxtext" ? optim::ClipRule::kMaxText
                                            : optim::ClipRule::kOlmoCore;
   options.max_grad_norm = optim.max_grad_norm;
+  options.grad_norm_sum =
+      optim.grad_norm_sum == "torch_cpu" ? GradNormSum::kTorchCpu : GradNormSum::kAnyOrder;
   options.skip_metrics = optim.skip == "maxtext" ? SkipMetrics::kTotalLossAndClippedNorm
                                                  : SkipMetrics::kCrossEntropyAndRawNorm;
   return options;

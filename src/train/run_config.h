@@ -64,6 +64,7 @@ struct OptimTable {
   std::vector<GroupTable> groups;
   std::string clip = "olmo_core";  // "maxtext", "off"
   double max_grad_norm = 1;
+  std::string grad_norm_sum = "any_order";  // "torch_cpu"
   double z_loss_weight = 1e-5;
   std::string skip = "olmo_core";  // "maxtext", "off"
   int64_t skip_interval = 128;

@@ -122,6 +122,9 @@ StructSchema<OptimTable> MakeOptimSchema() {
       "clip", &O::clip,
       {.help = "rule of clipping by the global norm", .choices = {"olmo_core", "maxtext", "off"}});
   s.Add("max_grad_norm", &O::max_grad_norm, {.help = "norm after clipping", .above = 0});
+  s.Add("grad_norm_sum", &O::grad_norm_sum,
+        {.help = "order in which squares are added up; torch_cpu rounds as PyTorch does on a CPU",
+         .choices = {"any_order", "torch_cpu"}});
   s.Add("z_loss_weight", &O::z_loss_weight,
         {.help = "times the mean of logsumexp^2, added to the loss", .min = 0});
   s.Add("skip", &O::skip,

@@ -373,6 +373,8 @@ TEST(MeshOf, RefusesWhatDoesNotDivideWithTheEquation) {
   EXPECT_THAT(Refusal("tiny", {"train.microbatches=3"}),
               HasSubstr("8 instances % 3 microbatches = 2"));
   EXPECT_THAT(Refusal("tiny", {"model.num_kv_heads=3"}), HasSubstr("4 % 3 = 1"));
+  EXPECT_THAT(Refusal("tiny", {"mesh.data=2", "optim.grad_norm_sum=torch_cpu"}),
+              HasSubstr("take \"any_order\""));
   EXPECT_THAT(Refusal("tiny", {"data.global_batch=9000000000000000000"}), HasSubstr("2^53"));
 }
 

@@ -6,6 +6,7 @@
 #include "nn/olmo3/parameters.h"
 #include "nn/olmo3/remat.h"
 #include "nn/olmo3/sharding.h"
+#include "optim/torch_cpu_norm.h"
 
 namespace ulmus::train {
 namespace {
@@ -139,6 +140,19 @@ State DeclareState(Graph& g, const Config& model, const StepOptions& options) {
   return state;
 }
 
+Value GradNorm(Graph& g, const Config& model, const StepOptions& options, const Values& sums,
+               Value divisor) {
+  if (options.grad_norm_sum == GradNormSum::kAnyOrder) return optim::GlobalNorm(g, sums) / divisor;
+  Values grads;
+  Dims layers;
+  const std::vector<ParameterSpec> specs = nn::olmo3::Parameters(model);
+  for (size_t i = 0; i < sums.size(); ++i) {
+    grads.push_back(sums[i] / BroadcastTo(divisor, sums[i].shape()));
+    layers.push_back(specs[i].stacked ? sums[i].dim(0) : 1);
+  }
+  return optim::TorchCpuGlobalNorm(g, grads, layers);
+}
+
 // Before clipping, one result per parameter, one element per layer of a stack.
 void ReturnLayerNorms(Graph& g, const Config& model, const Values& grads, Value divisor) {
   const std::vector<ParameterSpec> specs = nn::olmo3::Parameters(model);
@@ -178,6 +192,12 @@ Status ValidateStep(const Config& model, const StepOptions& options, const Mesh&
   if (B % M != 0)
     return InvalidArgumentError(
         "global batch: {} instances % {} microbatches = {}; change one of them", B, M, B % M);
+  if (options.grad_norm_sum == GradNormSum::kTorchCpu && mesh.num_devices() > 1)
+    return InvalidArgumentError(
+        "grad_norm_sum \"torch_cpu\" adds squares in the order of one device, the mesh has {}; "
+        "take "
+        "\"any_order\"",
+        mesh.num_devices());
   return nn::olmo3::ValidateMesh(model, mesh, rules, B / M, T);
 }
 
@@ -201,7 +221,7 @@ Result<Program> StepProgram(const Config& model, const StepOptions& options, con
   // One division for the whole global batch: a mean of means would weigh tokens unequally.
   const Value divisor = Max(sums.count + added_count, SplatLike(sums.count, 1));
   const Value loss = sums.nll / divisor, z_loss = sums.z * options.z_loss_weight / divisor;
-  const Value grad_norm = optim::GlobalNorm(g, sums.grads) / divisor;
+  const Value grad_norm = GradNorm(g, model, options, sums.grads, divisor);
   const Value clip = optim::ClipFactor(grad_norm, options.max_grad_norm, options.clip);
 
   graph::Scope scope(g, "optimizer");

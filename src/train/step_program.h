@@ -16,6 +16,12 @@
 
 namespace ulmus::train {
 
+// How the squares of all gradients are added up.
+enum class GradNormSum {
+  kAnyOrder,  // the compiler's order, in f32
+  kTorchCpu,  // optim::TorchCpuGlobalNorm, to reproduce a run of PyTorch on a CPU; one device only
+};
+
 // Which loss and gradient norm the limits of skip-step are compared with.
 enum class SkipMetrics {
   kCrossEntropyAndRawNorm,   // OLMo-core: without z-loss, before clipping
@@ -36,6 +42,7 @@ struct StepOptions {
   std::vector<optim::ParamGroup> groups = optim::Olmo3ParamGroups();
   optim::ClipRule clip = optim::ClipRule::kOlmoCore;
   double max_grad_norm = 1.0;  // OLMo 3, all stages
+  GradNormSum grad_norm_sum = GradNormSum::kAnyOrder;
   SkipMetrics skip_metrics = SkipMetrics::kCrossEntropyAndRawNorm;
   bool layer_norms = false;  // more results: the gradient norm of every tensor
 };
