@@ -100,6 +100,7 @@ Json ReportJson(const data::TokenizeReport& report, const Options& options) {
           {"empty_documents", manifest.empty_documents},
           {"bad_records", manifest.bad_records},
           {"complete", report.complete},
+          {"already_complete", report.already_complete},
           {"resumed", report.resumed},
           {"dtype", Name(manifest.dtype)},
           {"manifest", options.out + std::string(data::kManifestSuffix)},

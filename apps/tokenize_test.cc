@@ -195,6 +195,7 @@ TEST_F(TokenizeSignals, KilledAnywhereItGoesOnToTheSameBytes) {
   const Output again = Run("out", input_);
   EXPECT_EQ(again.exit_code, 0);
   EXPECT_THAT(again.text, HasSubstr("already complete"));
+  EXPECT_EQ(json::parse(Run("out", input_ + " --json").text)["already_complete"], true);
 }
 
 TEST_F(TokenizeSignals, AskedToStopItSavesAndExits75) {
@@ -295,6 +296,11 @@ TEST_F(Tokenize, BadInputsAreRefusedByName) {
   EXPECT_TRUE(not_one.exit_code == 2 || not_one.exit_code == 3) << not_one.text;
   EXPECT_THAT(not_one.text, HasSubstr("good.jsonl"));
   EXPECT_EQ(RunShell(program + " --out " + At("o")).exit_code, 2);
+  for (const char* out : {"", ".", "..", "folder/"}) {
+    const Output output = Run(std::string("x/") + out, good);
+    EXPECT_EQ(output.exit_code, 2) << out << ": " << output.text;
+    EXPECT_THAT(output.text, HasSubstr("ends in no name"));
+  }
   const Output no_folder = Run("good.jsonl/out", good);
   EXPECT_EQ(no_folder.exit_code, 1);
   EXPECT_THAT(no_folder.text, HasSubstr("good.jsonl"));

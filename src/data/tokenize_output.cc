@@ -219,7 +219,8 @@ Path TokenOutput::ShardPath(size_t index, std::string_view suffix) const {
 Result<std::unique_ptr<TokenOutput>> TokenOutput::Open(const OutputOptions& options) {
   if (const Path folder = options.prefix.parent_path(); !folder.empty())
     TRY(CreateDirectories(folder));
-  if (options.prefix.filename().empty())
+  const Path name = options.prefix.filename();
+  if (name.empty() || name == "." || name == "..")
     return InvalidArgumentError("output prefix `{}` ends in no name; give folder/name",
                                 options.prefix);
   FileLock lock = TRY(FileLock::Acquire(LockPath(options.prefix)));
@@ -256,7 +257,12 @@ Status TokenOutput::Resume() {
 
 Status TokenOutput::TakeComplete() {
   const Path path = ManifestPath(options_.prefix);
-  const Manifest found = TRY(ReadManifest(path));
+  const Result<Manifest> read = ReadManifest(path);
+  if (!read.ok()) {
+    return Status(read.status().code(),
+                  read.status().message() + ". Restore it, or --restart to make all again");
+  }
+  const Manifest& found = *read;
   TRY(CheckSettings(found, path.string()));
   TRY(CheckAgainstManifest(path, ManifestCheck::kSamples));
   state_.manifest = found;

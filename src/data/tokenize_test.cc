@@ -251,6 +251,10 @@ TEST_F(TokenizeTest, ACompleteOutputThatWasDamagedIsNotComplete) {
     Write(name, whole);
   }
   EXPECT_TRUE(Tokenize(Reference(), options, GoOn)->already_complete);
+  Write("out.manifest.json", "{");
+  const Status status = Failure(options);
+  EXPECT_EQ(status.code(), StatusCode::kDataLoss);
+  EXPECT_THAT(status.message(), HasSubstr("--restart"));
 }
 
 // An input of the same size and time that holds other text is another input.
