@@ -27,6 +27,10 @@ if(ULMUS_SANITIZE)
   target_link_options(ulmus_options INTERFACE -fsanitize=${ULMUS_SANITIZE})
 endif()
 
+if(ULMUS_FUZZERS)  # what is fuzzed tells the fuzzer which of its branches were taken
+  target_compile_options(ulmus_options INTERFACE -fsanitize=fuzzer-no-link)
+endif()
+
 find_program(CCACHE ccache)
 if(CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
