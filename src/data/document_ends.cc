@@ -79,22 +79,29 @@ class SidecarReader {
   std::vector<int64_t> ends_;
 };
 
-// A sidecar of another file would cut documents anywhere: some of its ends must be borders.
+// A sidecar of another file would cut documents anywhere: some of its ends must be borders. If all
+// documents end with one other token, it is the EOS that is wrong.
 Status CompareSomeEnds(const TokenFiles& files, int64_t file, const DocumentRule& rule,
                        const std::vector<int64_t>& ends, const Path& sidecar) {
   constexpr size_t kSamples = 256;
   const size_t step = std::max<size_t>(1, ends.size() / kSamples);
+  std::vector<int32_t> lasts;
+  size_t wrong = ends.size();  // the first document that ends with another token
   for (size_t i = 0; i < ends.size(); i += step) {
-    int32_t last = 0;
-    TRY(files.Read(file, ends[i] - 1, std::span(&last, 1)));
-    if (last != rule.eos) {
-      return DataLossError(
-          "{}: document {} ends at token {}, but the last token there is {}, not the EOS {}; the "
-          "sidecar belongs to another file: remove it, or make both anew",
-          sidecar, i, ends[i], last, rule.eos);
-    }
+    TRY(files.Read(file, ends[i] - 1, std::span(&lasts.emplace_back(), 1)));
+    if (lasts.back() != rule.eos && wrong == ends.size()) wrong = i;
   }
-  return Status();
+  if (wrong == ends.size()) return Status();
+  if (lasts.size() > 1 && std::ranges::count(lasts, lasts.front()) == std::ssize(lasts)) {
+    return InvalidArgumentError(
+        "{}: the EOS is said to be {}, but all {} documents looked at end with token {}; that is "
+        "the EOS to name (data.eos_id, --eos), or the sidecar belongs to another file",
+        sidecar, rule.eos, lasts.size(), lasts.front());
+  }
+  return DataLossError(
+      "{}: document {} ends at token {}, but the last token there is {}, not the EOS {}; name "
+      "another EOS, or make the sidecar anew with its token file",
+      sidecar, wrong, ends[wrong], lasts[wrong / step], rule.eos);
 }
 
 }  // namespace

@@ -87,6 +87,17 @@ TEST(Sidecar, IsRefusedIfItDoesNotFit) {
   }
 }
 
+TEST(Sidecar, IsNotBlamedForAnotherEos) {
+  const TempDir dir;
+  const Path tokens = WriteTokens<uint32_t>(dir.path() / "a.npy", {5, 9, 6, 7, 9, 8, 8, 9});
+  WriteGzip(dir.path() / "a.csv.gz", "0,2\n2,5\n5,8\n");
+  const auto files = OpenOrDie({{tokens}});
+  const Status status = FindDocumentEnds(*files, 0, {.eos = 8}).status();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.message(), HasSubstr("all 3 documents looked at end with token 9"));
+  EXPECT_THAT(status.message(), ::testing::Not(HasSubstr("remove")));
+}
+
 TEST(Sidecar, IsRefusedIfItIsCut) {
   const TempDir dir;
   std::string csv;
