@@ -1,7 +1,8 @@
 #include "data/config.h"
 
 #include <algorithm>
-#include <map>
+#include <set>
+#include <string_view>
 #include <utility>
 
 #include "base/log.h"
@@ -67,6 +68,34 @@ Status CheckIds(const DataConfig& config) {
   return {};
 }
 
+// Two sources of one label would read the same files of a mix list.
+Status CheckLabels(const DataConfig& config) {
+  std::set<std::string_view> labels;
+  for (const SourceConfig& source : config.sources) {
+    if (!labels.insert(source.label).second)
+      return InvalidArgumentError(
+          "[[data.sources]] has the label `{}` twice; join the two, or name one otherwise",
+          source.label);
+  }
+  return {};
+}
+
+bool NamesManifest(std::span<const std::string> paths) {
+  return std::ranges::any_of(paths,
+                             [](const auto& path) { return path.ends_with(kManifestSuffix); });
+}
+
+Status CheckVerifies(const DataConfig& config) {
+  if (!config.verify_files || NamesManifest(config.paths)) return {};
+  for (const SourceConfig& source : config.sources) {
+    if (NamesManifest(source.paths)) return {};
+  }
+  return InvalidArgumentError(
+      "data.verify_files = true: no manifest is named to compare files with; name {} files in "
+      "data.paths, or leave it out",
+      kManifestSuffix);
+}
+
 // Exactly one way to name files.
 Status CheckFileKeys(const DataConfig& config) {
   const int given = (config.paths.empty() ? 0 : 1) + (config.index.empty() ? 0 : 1) +
@@ -87,7 +116,8 @@ Status CheckFileKeys(const DataConfig& config) {
     return InvalidArgumentError("data.dataset = \"{}\": {} give fixed_length instances only",
                                 config.dataset, config.index.empty() ? "mixtures" : "indexes");
   }
-  return {};
+  TRY(CheckLabels(config));
+  return CheckVerifies(config);
 }
 
 Result<TokenFileSpec> SpecOf(const DataConfig& config, std::span<const PathRemap> remaps,
@@ -194,39 +224,40 @@ Result<std::vector<TokenFileSpec>> SourceFiles(const DataConfig& config,
   return specs;
 }
 
-Result<std::unique_ptr<InstanceSource>> OpenMixture(const DataConfig& config) {
+Result<PlannedMixture> PlanSources(const DataConfig& config) {
+  PlannedMixture mixture;
   std::vector<int64_t> num_files;
   auto specs = TRY(SourceFiles(config, num_files));
-  auto files = TRY(OpenFiles(config, std::move(specs)));
-  std::vector<MixtureSource> sources;
+  mixture.files = TRY(OpenFiles(config, std::move(specs)));
   int64_t file = 0;
   for (size_t i = 0; i < config.sources.size(); ++i) {
     const SourceConfig& source = config.sources[i];
-    sources.push_back({.label = source.label,
-                       .file_tokens = {},
-                       .target_ratio = source.target_ratio,
-                       .max_repetition_ratio = source.max_repetition_ratio,
-                       .max_source_fraction = source.max_source_fraction});
+    mixture.sources.push_back({.label = source.label,
+                               .file_tokens = {},
+                               .target_ratio = source.target_ratio,
+                               .max_repetition_ratio = source.max_repetition_ratio,
+                               .max_source_fraction = source.max_source_fraction});
     for (int64_t k = 0; k < num_files[i]; ++k)
-      sources.back().file_tokens.push_back(files->num_tokens(file++));
+      mixture.sources.back().file_tokens.push_back(mixture.files->num_tokens(file++));
   }
-  const MixtureOptions options = {
-      .requested_tokens = config.mixture_tokens,
-      .global_batch_tokens = config.global_batch * config.sequence_length,
-      .sequence_length = config.sequence_length,
-      .max_target_sequence_length = config.max_target_sequence_length,
-      .exact = config.mixture_exact};
-  const MixturePlan plan = TRY(PlanMixture(sources, options));
-  return MakeMixture(std::move(files), options, plan, IdsOf(config));
+  mixture.options = {.requested_tokens = config.mixture_tokens,
+                     .global_batch_tokens = config.global_batch * config.sequence_length,
+                     .sequence_length = config.sequence_length,
+                     .max_target_sequence_length = config.max_target_sequence_length,
+                     .exact = config.mixture_exact};
+  mixture.plan = TRY(PlanMixture(mixture.sources, mixture.options));
+  return mixture;
 }
 
 Result<std::unique_ptr<InstanceSource>> OpenIndexed(const DataConfig& config) {
   const Index index = TRY(ReadIndex(config.index));
   std::vector<PathRemap> remaps = TRY(RemapsOf(config));
-  auto source = TRY(MakeIndexed(index, {.ids = IdsOf(config),
-                                        .sequence_length = config.sequence_length,
-                                        .base = config.base_dir,
-                                        .remaps = std::move(remaps)}));
+  auto source =
+      TRY(MakeIndexed(index, {.ids = IdsOf(config),
+                              .sequence_length = config.sequence_length,
+                              .base = config.base_dir.empty() ? Path(config.index).parent_path()
+                                                              : Path(config.base_dir),
+                              .remaps = std::move(remaps)}));
   TRY(CheckAllTokens(source->files()->specs(), index.dtype, IdsOf(config)));
   return source;
 }
@@ -245,7 +276,8 @@ StructSchema<DataConfig> MakeSchema() {
         {.help = "refuse a mixture that misses its total; false: as OLMo-core rounds"});
   s.Add("verify_files", &C::verify_files,
         {.help = "read all files of manifests at the start and compare SHA-256"});
-  s.Add("base_dir", &C::base_dir, {.help = "directory of relative paths"});
+  s.Add("base_dir", &C::base_dir,
+        {.help = "directory of relative paths; empty: the current one, of an index: its own"});
   s.Add("path_remaps", &C::path_remaps,
         {.help = "\"FROM=TO\": paths that begin with FROM begin with TO"});
   s.Add("dtype", &C::dtype, {.help = "of a token", .choices = {"u8", "u16", "u32", "u64"}});
@@ -308,8 +340,21 @@ Result<std::unique_ptr<InstanceSource>> OpenSource(const DataConfig& config) {
   TRY(CheckIds(config));
   TRY(CheckFileKeys(config));
   if (!config.index.empty()) return OpenIndexed(config);
-  if (!config.sources.empty()) return OpenMixture(config);
+  if (!config.sources.empty()) {
+    PlannedMixture mixture = TRY(PlanSources(config));
+    return MakeMixture(std::move(mixture.files), mixture.options, mixture.plan, IdsOf(config));
+  }
   return OpenListed(config);
+}
+
+Result<PlannedMixture> OpenMixture(const DataConfig& config) {
+  if (config.sources.empty()) {
+    return InvalidArgumentError(
+        "the recipe has no mixture: give it [[data.sources]] and data.mixture_tokens");
+  }
+  TRY(CheckIds(config));
+  TRY(CheckFileKeys(config));
+  return PlanSources(config);
 }
 
 Result<OrderConfig> OrderOf(const DataConfig& config, const InstanceSource& source) {

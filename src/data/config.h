@@ -12,6 +12,7 @@
 #include "data/instance_source.h"
 #include "data/loader.h"
 #include "data/loader_state.h"
+#include "data/mixture.h"
 #include "data/order.h"
 
 namespace ulmus::data {
@@ -110,6 +111,16 @@ Result<LoaderState> StateBefore(int64_t step, const Data& data, int64_t total_to
 Result<Data> ResumeData(const DataConfig& config, const LoaderState& state);
 // The same from data that OpenData(config) opened: files are not looked at again.
 Result<Data> ResumeData(const DataConfig& config, const LoaderState& state, Data data);
+
+// The mixture of [[data.sources]], which OpenData reads.
+struct PlannedMixture {
+  std::shared_ptr<const TokenFiles> files;  // of all sources in order
+  std::vector<MixtureSource> sources;
+  MixtureOptions options;
+  MixturePlan plan;
+};
+// kInvalidArgument if the recipe has no [[data.sources]], or PlanMixture refuses them.
+Result<PlannedMixture> OpenMixture(const DataConfig& config);
 
 // The parts, for commands that need only one.
 Result<std::unique_ptr<InstanceSource>> OpenSource(const DataConfig& config);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/hash.h"
+#include "data/index.h"
 #include "data/manifest.h"
 #include "data/token_files_testing.h"
 
@@ -73,6 +74,33 @@ TEST_F(DataConfigTest, OpensAMixture) {
   EXPECT_EQ(data->source->num_instances(), 4);
 }
 
+TEST_F(DataConfigTest, OpensAnIndexFromItsOwnFolder) {
+  Index index{.sequence_length = 2, .tokenizer = "t"};
+  index.files = {{.path = "b.npy", .label = "x", .n_tokens = 7}};
+  ASSERT_TRUE(CompleteIndex(index).ok());
+  ASSERT_TRUE(WriteIndex(dir_.path() / "index.json", index).ok());
+  config_.paths.clear();
+  config_.base_dir.clear();
+  config_.index = dir_.path() / "index.json";
+  config_.global_batch = 3;
+  const auto data = OpenData(config_);
+  ASSERT_TRUE(data.ok()) << data.status().message();
+  EXPECT_EQ(data->source->fingerprint(), index.fingerprint);
+}
+
+TEST_F(DataConfigTest, RefusesTwoSourcesOfOneLabel) {
+  config_.paths.clear();
+  config_.sources = {{.label = "a", .paths = {"a.npy"}, .target_ratio = 0.5},
+                     {.label = "a", .paths = {"b.npy"}, .target_ratio = 0.5}};
+  config_.mixture_tokens = 8;
+  EXPECT_THAT(OpenError(), HasSubstr("label `a` twice"));
+}
+
+TEST_F(DataConfigTest, RefusesToVerifyWithoutAManifest) {
+  config_.verify_files = true;
+  EXPECT_THAT(OpenError(), HasSubstr("data.verify_files = true: no manifest"));
+}
+
 TEST_F(DataConfigTest, AutoIsOlmoCoreWhereItCanCount) {
   const auto data = OpenData(config_);
   ASSERT_TRUE(data.ok()) << data.status().message();
@@ -105,6 +133,9 @@ TEST_F(DataConfigTest, RefusesKeysThatDoNotFit) {
   config_.eos_id = 100278;
   EXPECT_THAT(OpenError(), HasSubstr("data.eos_id = 100278: must be below data.vocab_size 100278"));
   config_.eos_id = 1;
+  config_.pad_id = 100278;
+  EXPECT_THAT(OpenError(), HasSubstr("data.pad_id = 100278: must be below"));
+  config_.pad_id = 2;
   config_.max_target_sequence_length = 3;
   EXPECT_THAT(OpenError(), HasSubstr("max_target_sequence_length = 3"));
 }

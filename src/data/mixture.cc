@@ -17,6 +17,10 @@ constexpr double kRatioTolerance = 1e-5;
 struct Share {
   MixtureEntry entry;
   int64_t tokens = 0;
+  // entry.num_instances after each step of the rounding.
+  int64_t whole = 0;
+  int64_t with_even = 0;
+  int64_t with_remainder = 0;
 };
 
 int64_t UnitOf(const MixtureOptions& options) {
@@ -25,6 +29,15 @@ int64_t UnitOf(const MixtureOptions& options) {
 
 int64_t Population(const MixtureSource& source) {
   return std::accumulate(source.file_tokens.begin(), source.file_tokens.end(), int64_t{0});
+}
+
+int64_t Asked(const MixtureSource& source, const MixtureOptions& options) {
+  return static_cast<int64_t>(static_cast<double>(options.requested_tokens) * source.target_ratio);
+}
+
+int64_t Available(const MixtureSource& source) {
+  return static_cast<int64_t>(static_cast<double>(Population(source)) * source.max_source_fraction *
+                              source.max_repetition_ratio);
 }
 
 Status ValidateSource(const MixtureSource& source) {
@@ -71,10 +84,8 @@ Status Validate(std::span<const MixtureSource> sources, const MixtureOptions& op
 Result<std::vector<Share>> SharesOf(const MixtureSource& source, int64_t source_index,
                                     int64_t first_file, const MixtureOptions& options) {
   const int64_t population = Population(source);
-  const auto needed =
-      static_cast<int64_t>(static_cast<double>(options.requested_tokens) * source.target_ratio);
-  const auto available = static_cast<int64_t>(
-      static_cast<double>(population) * source.max_source_fraction * source.max_repetition_ratio);
+  const int64_t needed = Asked(source, options);
+  const int64_t available = Available(source);
   if (available < needed || population == 0) {
     return InvalidArgumentError(
         "source {}: {} of {} tokens are asked ({} of {}), but it offers {} ({} tokens x fraction "
@@ -136,14 +147,16 @@ std::vector<double> Apportion(std::vector<Share>& shares, int64_t target, int64_
   }
   const auto with_room = std::count_if(shares.begin(), shares.end(), HasRoom);
   const int64_t missing = target - Total(shares);
-  if (missing <= 0 || with_room == 0) return remainders;
-  const int64_t even = missing / with_room;
+  const int64_t even = missing <= 0 || with_room == 0 ? 0 : missing / with_room;
   for (Share& share : shares) {
+    share.whole = share.entry.num_instances;
     share.entry.num_instances =
         std::min(share.entry.num_instances + even,
                  std::max(share.entry.max_instances, share.entry.num_instances));
+    share.with_even = share.entry.num_instances;
   }
   AddByRemainder(shares, remainders, target - Total(shares));
+  for (Share& share : shares) share.with_remainder = share.entry.num_instances;
   return remainders;
 }
 
@@ -181,7 +194,34 @@ Status MeetTotal(std::vector<Share>& shares, const std::vector<double>& remainde
   return Status();
 }
 
+MixtureSourcePlan TokensOf(const MixtureSource& source, const MixtureOptions& options) {
+  const int64_t tokens = Population(source);
+  return {.tokens = tokens,
+          .available_tokens = Available(source),
+          .asked_tokens = Asked(source, options),
+          .unused_tokens = tokens};
+}
+
+// Adds what a file gives in a pass to its source.
+void Count(const Share& share, int64_t per_unit, int64_t sequence_length,
+           MixtureSourcePlan& source) {
+  const int64_t instances = share.entry.num_instances;
+  source.whole += per_unit * share.whole;
+  source.even += per_unit * (share.with_even - share.whole);
+  source.remainder += per_unit * (share.with_remainder - share.with_even);
+  source.exact += per_unit * (instances - share.with_remainder);
+  source.num_instances += per_unit * instances;
+  if (share.entry.pass == 0) source.unused_tokens -= per_unit * instances * sequence_length;
+  if (instances > 0) source.passes = std::max(source.passes, share.entry.pass + 1);
+}
+
 }  // namespace
+
+double GivenRatio(const MixtureSourcePlan& source, const MixturePlan& plan) {
+  return plan.num_instances == 0
+             ? 0
+             : static_cast<double>(source.num_instances) / static_cast<double>(plan.num_instances);
+}
 
 Result<MixturePlan> PlanMixture(std::span<const MixtureSource> sources,
                                 const MixtureOptions& options) {
@@ -200,12 +240,15 @@ Result<MixturePlan> PlanMixture(std::span<const MixtureSource> sources,
   if (options.exact) TRY(MeetTotal(shares, remainders, target));
 
   const int64_t per_unit = unit / options.sequence_length;
-  MixturePlan plan{.entries = {}, .target_instances = target * per_unit};
+  MixturePlan plan{.entries = {}, .sources = {}, .target_instances = target * per_unit};
+  for (const MixtureSource& source : sources) plan.sources.push_back(TokensOf(source, options));
   for (const Share& share : shares) {
     plan.entries.push_back(share.entry);
     plan.entries.back().num_instances *= per_unit;
     plan.entries.back().max_instances *= per_unit;
     plan.num_instances += plan.entries.back().num_instances;
+    Count(share, per_unit, options.sequence_length,
+          plan.sources[static_cast<size_t>(share.entry.source)]);
   }
   return plan;
 }
@@ -213,32 +256,43 @@ Result<MixturePlan> PlanMixture(std::span<const MixtureSource> sources,
 std::string ExplainMixture(std::span<const MixtureSource> sources, const MixtureOptions& options,
                            const MixturePlan& plan) {
   std::string table =
-      fmt::format("{:<24} {:>6} {:>18} {:>9} {:>9} {:>14} {:>7} {:>18}\n", "source", "files",
-                  "tokens", "asked", "given", "instances", "passes", "unused tokens");
+      fmt::format("{:<16} {:>6} {:>17} {:>17} {:>17} {:>9} {:>9} {:>12} {:>6} {:>17}\n", "source",
+                  "files", "tokens", "available", "asked tokens", "asked", "given", "instances",
+                  "passes", "unused tokens");
   for (size_t i = 0; i < sources.size(); ++i) {
-    int64_t instances = 0;
-    int64_t passes = 0;
-    int64_t first_pass = 0;
-    for (const MixtureEntry& entry : plan.entries) {
-      if (entry.source != static_cast<int64_t>(i)) continue;
-      instances += entry.num_instances;
-      if (entry.pass == 0) first_pass += entry.num_instances;
-      if (entry.num_instances > 0) passes = std::max(passes, entry.pass + 1);
-    }
-    const int64_t population = Population(sources[i]);
+    const MixtureSourcePlan& source = plan.sources[i];
     table += fmt::format(
-        "{:<24} {:>6} {:>18} {:>8.4f}% {:>8.4f}% {:>14} {:>7} {:>18}\n", sources[i].label,
-        sources[i].file_tokens.size(), population, 100 * sources[i].target_ratio,
-        plan.num_instances == 0
-            ? 0.0
-            : 100 * static_cast<double>(instances) / static_cast<double>(plan.num_instances),
-        instances, passes, population - first_pass * options.sequence_length);
+        "{:<16} {:>6} {:>17} {:>17} {:>17} {:>8.4f}% {:>8.4f}% {:>12} {:>6} {:>17}\n",
+        sources[i].label, sources[i].file_tokens.size(), source.tokens, source.available_tokens,
+        source.asked_tokens, 100 * sources[i].target_ratio, 100 * GivenRatio(source, plan),
+        source.num_instances, source.passes, source.unused_tokens);
   }
   table += fmt::format(
       "total: {} instances of {} tokens = {} tokens ({} requested, rounded up to batches of {})\n",
       plan.num_instances, options.sequence_length, plan.num_instances * options.sequence_length,
       options.requested_tokens, options.global_batch_tokens);
+  if (plan.num_instances != plan.target_instances)
+    table += fmt::format("{} instances would be whole batches: OLMo-core's rounding misses them\n",
+                         plan.target_instances);
   return table;
+}
+
+std::string ExplainRounding(std::span<const MixtureSource> sources, const MixtureOptions& options,
+                            const MixturePlan& plan) {
+  std::string table =
+      fmt::format("{:<16} {:>17} {:>12} {:>10} {:>11} {:>10} {:>12}\n", "source", "asked exactly",
+                  "whole", "+ even", "+ remainder", "+ exact", "= instances");
+  for (size_t i = 0; i < sources.size(); ++i) {
+    const MixtureSourcePlan& source = plan.sources[i];
+    table += fmt::format(
+        "{:<16} {:>17.4f} {:>12} {:>10} {:>11} {:>10} {:>12}\n", sources[i].label,
+        static_cast<double>(source.asked_tokens) / static_cast<double>(options.sequence_length),
+        source.whole, source.even, source.remainder, source.exact, source.num_instances);
+  }
+  return table +
+         "whole: full instances of the tokens asked of each file. even: files with instances left "
+         "share what the\ntotal lacks. remainder: one each to the files with the largest "
+         "remainders. exact: what the total lacked\nor had too much after that.\n";
 }
 
 Result<std::unique_ptr<InstanceSource>> MakeMixture(std::shared_ptr<const TokenFiles> files,

@@ -42,10 +42,25 @@ struct MixtureEntry {
   int64_t max_instances = 0;  // full instances of the file
 };
 
+// How a source came to its instances: num_instances = whole + even + remainder + exact.
+struct MixtureSourcePlan {
+  int64_t tokens = 0;            // of its files
+  int64_t available_tokens = 0;  // with its fraction and repetitions
+  int64_t asked_tokens = 0;      // requested_tokens x target_ratio, rounded down
+  int64_t whole = 0;             // full instances of the tokens asked of each file
+  int64_t even = 0;              // its files' even part of what the total lacks then
+  int64_t remainder = 0;         // one each for its files with the largest remainders
+  int64_t exact = 0;             // more or fewer, until the total is met
+  int64_t num_instances = 0;
+  int64_t passes = 0;         // over its files
+  int64_t unused_tokens = 0;  // that no pass reads
+};
+
 struct MixturePlan {
-  std::vector<MixtureEntry> entries;  // sources in order, passes in order, files in order
-  int64_t target_instances = 0;       // whole batches that hold requested_tokens
-  int64_t num_instances = 0;          // = target_instances if exact
+  std::vector<MixtureEntry> entries;       // sources in order, passes in order, files in order
+  std::vector<MixtureSourcePlan> sources;  // one each
+  int64_t target_instances = 0;            // whole batches that hold requested_tokens
+  int64_t num_instances = 0;               // = target_instances if exact
 };
 
 // kInvalidArgument with the numbers if ratios do not sum to 1, a source has too few tokens, or the
@@ -53,9 +68,15 @@ struct MixturePlan {
 Result<MixturePlan> PlanMixture(std::span<const MixtureSource> sources,
                                 const MixtureOptions& options);
 
-// A table for people: asked and given share, instances, passes and unused tokens of each source.
+// The share that a source has of a plan.
+double GivenRatio(const MixtureSourcePlan& source, const MixturePlan& plan);
+
+// Tables for people. Of each source: tokens, asked and given share, instances, passes.
 std::string ExplainMixture(std::span<const MixtureSource> sources, const MixtureOptions& options,
                            const MixturePlan& plan);
+// How the instances were apportioned, step by step.
+std::string ExplainRounding(std::span<const MixtureSource> sources, const MixtureOptions& options,
+                            const MixturePlan& plan);
 
 // The dataset of a plan; `files` are those of all sources in order. OLMo-core's
 // NumpyFSLDatasetMixture, with its fingerprint.

@@ -64,7 +64,13 @@ TEST(Mixture, RoundsAsOlmoCoreDoes) {
   const MixtureOptions options = {
       .requested_tokens = 100, .global_batch_tokens = 8, .sequence_length = 8, .exact = false};
   // ceil(100 / 8) = 13 instances; 13 - 11 = 2 missing, 2 div 3 = 0, so one each to b's files.
-  EXPECT_EQ(Instances(PlanOrDie(sources, options)), (Ints{7, 3, 3}));
+  const MixturePlan plan = PlanOrDie(sources, options);
+  EXPECT_EQ(Instances(plan), (Ints{7, 3, 3}));
+  const MixtureSourcePlan& b = plan.sources[1];
+  EXPECT_EQ(b.asked_tokens, 40);
+  EXPECT_EQ((Ints{b.whole, b.even, b.remainder, b.exact, b.num_instances}), (Ints{4, 0, 2, 0, 6}));
+  EXPECT_EQ(b.unused_tokens, 100 - 6 * 8);
+  EXPECT_EQ(plan.sources[0].whole, 7);
 }
 
 TEST(Mixture, ExactAgreesWithOlmoCoreWhereThatMeetsTheTotal) {
