@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "apps/data_commands.h"
+#include "apps/data_recipe.h"
 #include "base/log.h"
 #include "data/audit.h"
 #include "data/config.h"
-#include "train/run_config.h"
 
 namespace ulmus::apps {
 namespace {
@@ -30,39 +30,6 @@ struct Options {
   int64_t list = 20;
   bool json = false;
 };
-
-// A recipe without the tables of other parts, which are not this command's to check. Lines stay
-// where they are.
-std::string OnlyDataTables(std::string_view text) {
-  std::string kept;
-  bool keep = true;
-  while (!text.empty()) {
-    const std::string_view line = text.substr(0, text.find('\n') + 1);
-    const std::string_view whole = line.empty() ? text : line;
-    const size_t begin = whole.find_first_not_of(" \t");
-    if (begin != std::string_view::npos && whole[begin] == '[') {
-      const size_t name = whole.find_first_not_of("[ \t", begin);
-      keep = name != std::string_view::npos && whole.substr(name).starts_with("data");
-    }
-    kept += keep ? whole : "\n";
-    text.remove_prefix(whole.size());
-  }
-  return kept;
-}
-
-Result<data::DataConfig> ReadConfig(const Options& options) {
-  const Result<Recipe> run = train::ResolveRun(options.recipe, options.set);
-  if (run.ok()) return data::DataSchema().Read(*run);
-  if (train::IsPreset(options.recipe)) return run.status();
-  // A run's recipe, or what has nothing of it but [data].
-  Schema schema;
-  data::DataSchema().AddTo(schema);
-  RecipeSource file = TRY(ReadRecipeFile(options.recipe));
-  if (file.text.find("preset") != std::string::npos) return run.status();
-  file.text = OnlyDataTables(file.text);
-  const Recipe recipe = TRY(Recipe::Resolve(schema, {.file = file, .flags = options.set}));
-  return data::DataSchema().Read(recipe);
-}
 
 Json UsageJson(const data::UsageCount& usage, bool holds, int64_t list) {
   return {{"instances", usage.num_instances()},
@@ -104,7 +71,7 @@ struct Expected {
 };
 Result<Expected> ExpectedOf(const Options& options) {
   if (options.instances > 0) return Expected{options.instances, 0};
-  const data::DataConfig config = TRY(ReadConfig(options));
+  const data::DataConfig config = TRY(ReadDataConfig(options.recipe, options.set));
   const data::Data opened = TRY(data::OpenData(config));
   return Expected{opened.source->num_instances(), opened.order->dropped_per_epoch()};
 }
@@ -124,7 +91,7 @@ Result<int> JudgeIds(const Options& options) {
 }
 
 Result<int> AuditRecipe(const Options& options) {
-  const data::DataConfig config = TRY(ReadConfig(options));
+  const data::DataConfig config = TRY(ReadDataConfig(options.recipe, options.set));
   const data::Data opened = TRY(data::OpenData(config));
   data::AuditOptions audit = {.hosts = options.hosts,
                               .resume_at = options.resume_at,

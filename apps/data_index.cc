@@ -21,6 +21,15 @@ struct Options {
   bool json = false;
 };
 
+// As readers in any folder find the file. An address stays as it is.
+std::string Everywhere(const std::string& path) {
+  if (path.find("://") != std::string::npos) return path;
+  const Path whole = std::filesystem::absolute(path);
+  const Path plain = whole.lexically_normal();
+  std::error_code error;  // `..` after a link leads elsewhere
+  return std::filesystem::equivalent(whole, plain, error) ? plain : whole;
+}
+
 Result<data::Index> MakeIndex(const Options& options) {
   // It would be replaced, as any file is.
   if (std::filesystem::exists(options.out) && !std::filesystem::is_regular_file(options.out))
@@ -30,11 +39,21 @@ Result<data::Index> MakeIndex(const Options& options) {
                     .dtype = opened.resolved.options.dtype,
                     .tokenizer = options.tokenizer};
   for (int64_t i = 0; i < opened.files->size(); ++i) {
-    index.files.push_back({.path = opened.resolved.listed[static_cast<size_t>(i)],
+    if (opened.files->num_tokens(i) == 0) {
+      return DataLossError(
+          "{}: holds no token; fetch or make it again, or leave it out of the index",
+          opened.files->spec(i).path);
+    }
+    index.files.push_back({.path = Everywhere(opened.resolved.listed[static_cast<size_t>(i)]),
                            .label = opened.files->spec(i).label,
                            .n_tokens = opened.files->num_tokens(i)});
   }
   TRY(data::CompleteIndex(index));
+  if (index.total_instances == 0) {
+    return InvalidArgumentError(
+        "--sequence-length {}: no file holds that many tokens, so the index would have no instance",
+        options.sequence_length);
+  }
   TRY(data::WriteIndex(options.out, index));
   return index;
 }

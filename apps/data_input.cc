@@ -1,5 +1,6 @@
 #include "apps/data_input.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "data/manifest.h"
@@ -9,10 +10,48 @@
 namespace ulmus::apps {
 namespace {
 
+// What is known of the tokens: from a flag, or from the inputs, which must agree.
+template <class T>
+class Property {
+ public:
+  Property(std::string_view flag, const std::optional<T>& given) : flag_(flag), value_(given) {}
+
+  Status Take(const T& said, const Path& by) {
+    if (!value_) {
+      value_ = said;
+      by_ = by.string();
+    }
+    if (*value_ == said) return Status();
+    if (by_.empty()) {
+      return InvalidArgumentError("{} {}: {} says {}; leave {} out", flag_, *value_, by, said,
+                                  flag_);
+    }
+    return InvalidArgumentError(
+        "{} says {} {}, but {} says {}: look at files of different tokens one after the other", by,
+        flag_.substr(2), said, by_, *value_);
+  }
+  T value_or(const T& otherwise) const { return value_.value_or(otherwise); }
+  // Ids: below the vocabulary. A default that does not fit asks for the flag.
+  Status CheckBelow(int64_t vocab_size, int64_t id, int64_t least) const {
+    if (id >= least && id < vocab_size) return Status();
+    return InvalidArgumentError("{} {}: must be from {} to {}, below the vocabulary of {}{}", flag_,
+                                id, least, vocab_size - 1, vocab_size,
+                                value_ ? "" : fmt::format("; give {}", flag_));
+  }
+
+ private:
+  std::string_view flag_;
+  std::optional<T> value_;
+  std::string by_;  // the input that said so; none: the flag
+};
+
 struct Lists {
   const DataInput& input;
-  std::vector<data::PathRemap> remaps;
   ResolvedInput& resolved;
+  std::vector<data::PathRemap> remaps = {};
+  Property<std::string> dtype{"--dtype", input.dtype};
+  Property<int64_t> vocab_size{"--vocab-size", input.vocab_size};
+  Property<int64_t> eos{"--eos", input.eos};
 
   Path BaseOf(const Path& list) const {
     return input.base.empty() ? list.parent_path() : Path(input.base);
@@ -38,7 +77,9 @@ Status AddManifest(Lists& lists, const Path& path) {
   TRY(data::CheckAgainstManifest(
       path, lists.input.verify ? data::ManifestCheck::kHashes : data::ManifestCheck::kSamples));
   const data::Manifest manifest = TRY(data::ReadManifest(path));
-  lists.resolved.options.dtype = manifest.dtype;
+  TRY(lists.dtype.Take(std::string(Name(manifest.dtype)), path));
+  TRY(lists.vocab_size.Take(manifest.vocab_size, path));
+  TRY(lists.eos.Take(manifest.eos_id, path));
   for (const data::ManifestFile& file : manifest.files)
     TRY(lists.Add(file.part.name, "", path.parent_path(), file.tokens));
   return Status();
@@ -48,7 +89,7 @@ Status AddIndex(Lists& lists, const Path& path) {
   if (lists.input.paths.size() > 1)
     return InvalidArgumentError("{}: an index stands alone; name no other input beside it", path);
   data::Index index = TRY(data::ReadIndex(path));
-  lists.resolved.options.dtype = index.dtype;
+  TRY(lists.dtype.Take(std::string(Name(index.dtype)), path));
   for (const data::IndexFile& file : index.files)
     TRY(lists.Add(file.path, file.label, lists.BaseOf(path), file.n_tokens));
   lists.resolved.index = std::move(index);
@@ -82,15 +123,20 @@ void AddInputOptions(CLI::App& command, DataInput& input) {
                   "Token files, folders of .npy, mix lists (.txt, .mix), manifests "
                   "(.manifest.json) or an index (.json)")
       ->required();
-  command.add_option("--dtype", input.dtype, "Integers of headerless files: u8, u16, u32 or u64")
-      ->capture_default_str();
-  command.add_option("--vocab-size", input.ids.vocab_size, "Ids are below")
+  const data::TokenizerIds ids;
+  command
+      .add_option("--dtype", input.dtype,
+                  "Integers of headerless files: u8, u16, u32 or u64; manifests and indexes say it")
+      ->default_str("u32");
+  command.add_option("--vocab-size", input.vocab_size, "Ids are below; manifests say it")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 31))
-      ->capture_default_str();
-  command.add_option("--eos", input.ids.eos, "Id that ends a document")->capture_default_str();
-  command.add_option("--pad", input.ids.pad, "Id of padding")->capture_default_str();
-  command.add_option("--bos", input.ids.bos, "Id that begins a document, -1 for none")
-      ->capture_default_str();
+      ->default_str(std::to_string(ids.vocab_size));
+  command.add_option("--eos", input.eos, "Id that ends a document; manifests say it")
+      ->default_str(std::to_string(ids.eos));
+  command.add_option("--pad", input.pad, "Id of padding; the EOS if the vocabulary ends before it")
+      ->default_str(std::to_string(ids.pad));
+  command.add_option("--bos", input.bos, "Id that begins a document, -1 for none")
+      ->default_str(std::to_string(ids.bos));
   command.add_option("--base", input.base, "Folder of relative paths in lists (the list's own)");
   command.add_option("--remap", input.remaps, "FROM=TO: paths that begin with FROM begin with TO");
   command.add_option("--mix-tokenizer", input.mix_tokenizer, "What {TOKENIZER} in mix lists means")
@@ -98,25 +144,70 @@ void AddInputOptions(CLI::App& command, DataInput& input) {
   command.add_flag("--verify", input.verify, "Read all files of a manifest and compare SHA-256");
 }
 
+namespace {
+
+Status CheckDType(const std::optional<std::string>& text) {
+  if (!text || IsInt(TRY(ParseDType(*text)))) return Status();
+  return InvalidArgumentError("--dtype {}: tokens are integers; use u8, u16, u32 or u64", *text);
+}
+
+Status CheckVerifies(const DataInput& input) {
+  const auto is_manifest = [](const auto& path) { return path.ends_with(data::kManifestSuffix); };
+  if (!input.verify || std::ranges::any_of(input.paths, is_manifest)) return Status();
+  return InvalidArgumentError(
+      "--verify: no input is a manifest to compare files with; name the {} of the files, or leave "
+      "--verify out",
+      data::kManifestSuffix);
+}
+
+Result<data::TokenizerIds> IdsOf(const Lists& lists) {
+  data::TokenizerIds ids;
+  ids.vocab_size = lists.vocab_size.value_or(ids.vocab_size);
+  ids.eos = lists.eos.value_or(ids.eos);
+  TRY(lists.eos.CheckBelow(ids.vocab_size, ids.eos, 0));
+  if (ids.pad >= ids.vocab_size) ids.pad = ids.eos;
+  const Property<int64_t> pad("--pad", lists.input.pad);
+  ids.pad = pad.value_or(ids.pad);
+  TRY(pad.CheckBelow(ids.vocab_size, ids.pad, 0));
+  const Property<int64_t> bos("--bos", lists.input.bos);
+  ids.bos = bos.value_or(ids.bos);
+  TRY(bos.CheckBelow(ids.vocab_size, ids.bos, -1));
+  return ids;
+}
+
+}  // namespace
+
 Result<ResolvedInput> ResolveInput(const DataInput& input) {
+  TRY(CheckDType(input.dtype));
   ResolvedInput resolved;
-  resolved.options.vocab_size = input.ids.vocab_size;
-  resolved.options.dtype = TRY(ParseDType(input.dtype));
-  if (!IsInt(resolved.options.dtype))
-    return InvalidArgumentError("--dtype {}: tokens are integers; use u8, u16, u32 or u64",
-                                input.dtype);
-  Lists lists{.input = input, .remaps = {}, .resolved = resolved};
+  Lists lists{.input = input, .resolved = resolved};
   for (const std::string& remap : input.remaps)
     lists.remaps.push_back(TRY(data::ParsePathRemap(remap)));
   for (const std::string& path : input.paths) TRY(AddPath(lists, path));
+  TRY(CheckVerifies(input));
+  resolved.ids = TRY(IdsOf(lists));
+  resolved.options.vocab_size = resolved.ids.vocab_size;
+  resolved.options.dtype = TRY(ParseDType(lists.dtype.value_or("u32")));
   return resolved;
+}
+
+Result<int64_t> SequenceLengthOf(const std::optional<int64_t>& flag, const ResolvedInput& input,
+                                 int64_t otherwise) {
+  if (!input.index) return flag.value_or(otherwise);
+  if (flag && *flag != input.index->sequence_length) {
+    return InvalidArgumentError(
+        "--sequence-length {}: the index says {}; leave it out, or make an index of that length "
+        "(`ulmus data index`)",
+        *flag, input.index->sequence_length);
+  }
+  return input.index->sequence_length;
 }
 
 Result<OpenedInput> OpenInput(const DataInput& input) {
   OpenedInput opened{.resolved = TRY(ResolveInput(input)), .files = nullptr};
   for (const data::TokenFileSpec& spec : opened.resolved.specs) {
     if (TRY(PathExists(spec.path)))
-      TRY(data::CheckTokens(spec.path, opened.resolved.options.dtype, input.ids));
+      TRY(data::CheckTokens(spec.path, opened.resolved.options.dtype, opened.resolved.ids));
   }
   opened.files = TRY(data::TokenFiles::Open(opened.resolved.specs, opened.resolved.options));
   return opened;

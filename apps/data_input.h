@@ -17,8 +17,12 @@ namespace ulmus::apps {
 
 struct DataInput {
   std::vector<std::string> paths;
-  std::string dtype = "u32";
-  data::TokenizerIds ids = {};
+  // Not given: what manifests and indexes say, else 32 bits and OLMo's tokenizer.
+  std::optional<std::string> dtype;
+  std::optional<int64_t> vocab_size;
+  std::optional<int64_t> eos;
+  std::optional<int64_t> pad;
+  std::optional<int64_t> bos;
   std::string base;  // of relative paths in lists; empty: the list's folder
   std::vector<std::string> remaps;
   std::string mix_tokenizer = std::string(data::kDolmaTokenizer);
@@ -32,11 +36,16 @@ struct ResolvedInput {
   std::vector<std::string> listed;   // as the list names it: what an index should hold
   std::optional<data::Index> index;  // if the input is one
   data::TokenFilesOptions options;
+  data::TokenizerIds ids;
 };
 
 // kNotFound, kInvalidArgument and kDataLoss name the path. Manifests are checked against their
-// files.
+// files; a flag that contradicts a manifest or an index is refused by its name.
 Result<ResolvedInput> ResolveInput(const DataInput& input);
+
+// The flag --sequence-length, or what the index says, which must agree; neither: `otherwise`.
+Result<int64_t> SequenceLengthOf(const std::optional<int64_t>& flag, const ResolvedInput& input,
+                                 int64_t otherwise);
 
 // ResolveInput, a look at the width of every file, and the files opened.
 struct OpenedInput {

@@ -19,7 +19,7 @@ using Json = nlohmann::ordered_json;
 struct Options {
   DataInput input;
   std::string dataset = "fixed";
-  int64_t sequence_length = 8192;
+  std::optional<int64_t> sequence_length;
   int64_t group_size = 1;
   bool fragment = false;
   int64_t instance = 0;
@@ -31,19 +31,21 @@ struct Options {
 
 Result<std::unique_ptr<data::InstanceSource>> MakeSource(const Options& options) {
   OpenedInput opened = TRY(OpenInput(options.input));
-  const data::TokenizerIds& ids = options.input.ids;
-  if (options.dataset == "padded")
-    return data::MakePadded(std::move(opened.files), options.sequence_length, ids);
+  const data::TokenizerIds& ids = opened.resolved.ids;
+  const int64_t length = TRY(SequenceLengthOf(options.sequence_length, opened.resolved, 8192));
+  if (opened.resolved.index && options.dataset != "fixed") {
+    return InvalidArgumentError("--dataset {}: an index gives instances of a fixed length only",
+                                options.dataset);
+  }
+  if (options.dataset == "padded") return data::MakePadded(std::move(opened.files), length, ids);
   if (options.dataset == "packed") {
     return data::MakePacked(std::move(opened.files),
-                            {.sequence_length = options.sequence_length,
+                            {.sequence_length = length,
                              .ids = ids,
                              .long_documents = options.fragment ? data::LongDocuments::kFragment
                                                                 : data::LongDocuments::kTruncate,
                              .source_group_size = options.group_size});
   }
-  const int64_t length =
-      opened.resolved.index ? opened.resolved.index->sequence_length : options.sequence_length;
   return data::MakeFixedLength(std::move(opened.files), {.sequence_length = length, .ids = ids});
 }
 
@@ -183,9 +185,11 @@ void AddDataShow(CLI::App& app, Run& run) {
   command->add_option("--dataset", options->dataset, "How files become instances")
       ->check(CLI::IsMember({"fixed", "padded", "packed"}))
       ->capture_default_str();
-  command->add_option("--sequence-length", options->sequence_length, "Tokens of an instance")
+  command
+      ->add_option("--sequence-length", options->sequence_length,
+                   "Tokens of an instance; an index says it")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 24))
-      ->capture_default_str();
+      ->default_str("8192");
   command->add_option("--group-size", options->group_size, "packed: files packed together")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();

@@ -8,6 +8,7 @@
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "apps/data_commands.h"
 #include "apps/data_input.h"
@@ -21,7 +22,7 @@ using Json = nlohmann::ordered_json;
 
 struct Options {
   DataInput input;
-  int64_t sequence_length = 8192;
+  std::optional<int64_t> sequence_length;
   bool json = false;
 };
 
@@ -41,6 +42,7 @@ struct Counts {
   int64_t shortest = std::numeric_limits<int64_t>::max();
   int64_t longest = 0;
   std::array<int64_t, 64> by_length = {};  // [k]: documents of 2^(k-1)+1 .. 2^k tokens
+  int64_t sequence_length = 0;
   int64_t instances = 0;
   int64_t repeating = 0;  // instances that the n-gram filter would mask
   double seconds = 0;
@@ -62,11 +64,10 @@ void AddDocument(Counts& counts, int64_t length) {
   ++counts.by_length[static_cast<size_t>(std::bit_width(static_cast<uint64_t>(length - 1)))];
 }
 
-Status CountFile(const data::TokenFiles& files, int64_t file, const Options& options,
+Status CountFile(const data::TokenFiles& files, int64_t file, const data::DocumentRule& rule,
                  std::vector<int32_t>& tokens, Counts& counts) {
-  const data::DocumentRule rule = options.input.ids.documents();
   const int64_t num_tokens = files.num_tokens(file);
-  const int64_t step = options.sequence_length;
+  const int64_t step = counts.sequence_length;
   int64_t document_start = 0;
   for (int64_t first = 0; first < num_tokens; first += step) {
     const int64_t count = std::min(step, num_tokens - first);
@@ -94,12 +95,14 @@ Result<Counts> CountAll(const Options& options) {
   const auto start = std::chrono::steady_clock::now();
   const OpenedInput opened = TRY(OpenInput(options.input));
   const data::TokenFiles& files = *opened.files;
+  const data::DocumentRule rule = opened.resolved.ids.documents();
   Counts counts;
-  std::vector<int32_t> tokens(static_cast<size_t>(options.sequence_length) + 1);
+  counts.sequence_length = TRY(SequenceLengthOf(options.sequence_length, opened.resolved, 8192));
+  std::vector<int32_t> tokens(static_cast<size_t>(counts.sequence_length) + 1);
   Progress progress("count", files.total_tokens(), {.unit = "tokens"});
   for (int64_t i = 0; i < files.size(); ++i) {
     const int64_t documents = counts.documents;
-    TRY(CountFile(files, i, options, tokens, counts));
+    TRY(CountFile(files, i, rule, tokens, counts));
     SourceCounts& source = SourceOf(counts, files.spec(i).label);
     ++source.files;
     source.tokens += files.num_tokens(i);
@@ -115,7 +118,7 @@ double Ratio(int64_t part, int64_t whole) {
   return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
 }
 
-Json ToJson(const Counts& counts, const Options& options) {
+Json ToJson(const Counts& counts) {
   Json sources = Json::array();
   for (const SourceCounts& source : counts.sources) {
     sources.push_back({{"source", source.label},
@@ -141,13 +144,13 @@ Json ToJson(const Counts& counts, const Options& options) {
             {"histogram", lengths}}},
           {"sources", sources},
           {"repeats",
-           {{"sequence_length", options.sequence_length},
+           {{"sequence_length", counts.sequence_length},
             {"instances", counts.instances},
             {"repeating", counts.repeating},
             {"share", Ratio(counts.repeating, counts.instances)}}}};
 }
 
-void Print(const Counts& counts, const Options& options) {
+void Print(const Counts& counts) {
   fmt::print("{} tokens, {} documents, EOS rate {:.6f}\n", counts.tokens, counts.documents,
              Ratio(counts.eos, counts.tokens));
   fmt::print("{} tokens after the last EOS of their file belong to no document\n",
@@ -167,7 +170,7 @@ void Print(const Counts& counts, const Options& options) {
                source.files, source.tokens, source.documents);
   fmt::print(
       "{} of {} instances of {} tokens repeat an n-gram so often that the filter masks them\n",
-      counts.repeating, counts.instances, options.sequence_length);
+      counts.repeating, counts.instances, counts.sequence_length);
   fmt::print("{:.1f} s\n", counts.seconds);
 }
 
@@ -175,10 +178,9 @@ int RunStats(const Options& options) {
   const Result<Counts> counts = CountAll(options);
   if (!counts.ok()) return Fail(counts.status());
   if (options.json) {
-    fmt::print("{}\n",
-               ToJson(*counts, options).dump(2, ' ', false, Json::error_handler_t::replace));
+    fmt::print("{}\n", ToJson(*counts).dump(2, ' ', false, Json::error_handler_t::replace));
   } else {
-    Print(*counts, options);
+    Print(*counts);
   }
   return kExitOk;
 }
@@ -192,9 +194,9 @@ void AddDataStats(CLI::App& app, Run& run) {
   AddInputOptions(*command, options->input);
   command
       ->add_option("--sequence-length", options->sequence_length,
-                   "Instances that are looked at for repeats")
+                   "Instances that are looked at for repeats; an index says it")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 24))
-      ->capture_default_str();
+      ->default_str("8192");
   command->add_flag("--json", options->json, "Print one JSON object");
   command->footer("Example: ulmus data stats corpus.manifest.json --json");
   command->callback([options, &run] { run = [options] { return RunStats(*options); }; });
