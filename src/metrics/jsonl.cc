@@ -48,7 +48,8 @@ Status ReadMetrics(const Path& path, const std::function<Status(const Record&)>&
                    [&](const Line& line) { return line.record ? visit(*line.record) : Status(); });
 }
 
-Result<MetricsRepair> RepairMetrics(const Path& path, int64_t step) {
+Result<MetricsRepair> RepairMetrics(const Path& path, int64_t step,
+                                    const std::function<void(const Record&)>& on_kept) {
   MetricsRepair repair;
   if (!TRY(PathExists(path))) return repair;
   ByteRanges stays;
@@ -62,6 +63,7 @@ Result<MetricsRepair> RepairMetrics(const Path& path, int64_t step) {
       stays.Add(line.begin, line.end);
       if (const auto* record = std::get_if<StepRecord>(&*line.record))
         repair.last_step = record->step;
+      if (on_kept) on_kept(*line.record);
     }
     return Status();
   });

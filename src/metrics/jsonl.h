@@ -30,7 +30,9 @@ struct MetricsRepair {
 };
 // Leaves what a run has that goes on after `step`: all records up to it. From 0 the run starts anew
 // and evaluates its initial weights again, so only events stay. Fine if there is no file.
-Result<MetricsRepair> RepairMetrics(const Path& path, int64_t step);
+// `on_kept`, if given, receives the records that stay, in order.
+Result<MetricsRepair> RepairMetrics(const Path& path, int64_t step,
+                                    const std::function<void(const Record&)>& on_kept = nullptr);
 
 // Appends to a file that RepairMetrics has put in order.
 class JsonlSink : public Sink {

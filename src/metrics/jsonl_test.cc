@@ -52,6 +52,7 @@ TEST_F(Metrics, TornLastLineIsPassedOverWhereverItTears) {
   }
 }
 
+// B52.
 TEST_F(Metrics, TornLastLineIsNotGluedToTheNext) {
   const std::string whole = Lines(1, 2), torn = Lines(3, 3);
   for (size_t size = 0; size < torn.size(); size += 37) {
@@ -86,8 +87,11 @@ TEST_F(Metrics, OtherDamageIsNamedWithItsLine) {
 
 TEST_F(Metrics, RepairDropsStepsAfterTheResume) {
   WriteSteps(path_, 1, 25);
-  const Result<MetricsRepair> repair = RepairMetrics(path_, 20);
+  std::vector<int64_t> kept;
+  const Result<MetricsRepair> repair =
+      RepairMetrics(path_, 20, [&](const Record& record) { kept.push_back(StepOf(record)); });
   ASSERT_TRUE(repair.ok());
+  EXPECT_EQ(kept, OneTo(20));
   EXPECT_EQ(repair->kept, 20);
   EXPECT_EQ(repair->dropped, 5);
   EXPECT_EQ(repair->last_step, 20);

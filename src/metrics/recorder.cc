@@ -5,7 +5,8 @@
 namespace ulmus::metrics {
 
 Result<Recorder> Recorder::Open(const RunPaths& paths, const RecorderOptions& options) {
-  const MetricsRepair repair = TRY(RepairMetrics(paths.metrics(), options.resume_step));
+  const MetricsRepair repair =
+      TRY(RepairMetrics(paths.metrics(), options.resume_step, options.on_kept));
   std::vector<std::unique_ptr<Sink>> sinks;
   sinks.push_back(TRY(JsonlSink::Open(paths.metrics())));
   if (options.tensorboard) {

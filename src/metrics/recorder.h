@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -18,6 +19,7 @@ struct RecorderOptions {
   int64_t total_steps = 0;
   int64_t line_interval = 10;  // steps between lines for people
   bool tensorboard = true;
+  std::function<void(const Record&)> on_kept = nullptr;  // as RepairMetrics
 };
 
 class Recorder : public Sink {

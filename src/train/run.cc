@@ -229,23 +229,16 @@ Status RecordPassedOver(Run& run, const Newest& newest) {
 
 Status OpenRecords(Run& run, const Newest& newest) {
   TRY(WriteFileAtomic(run.paths().recipe(), run.recipe.ToToml({.origins = true, .help = true})));
-  run.recorder =
-      TRY(metrics::Recorder::Open(run.paths(), {.resume_step = run.state.step,
-                                                .total_steps = run.last_step,
-                                                .line_interval = run.config.metrics.log_every,
-                                                .tensorboard = run.config.metrics.tensorboard}));
+  run.alarm = metrics::HeldoutAlarm(run.config.alarm_options());
+  run.recorder = TRY(metrics::Recorder::Open(
+      run.paths(), {.resume_step = run.state.step,
+                    .total_steps = run.last_step,
+                    .line_interval = run.config.metrics.log_every,
+                    .tensorboard = run.config.metrics.tensorboard,
+                    .on_kept = [&](const metrics::Record& record) { run.alarm.Add(record); }}));
   if (const int64_t last = run.recorder->repair().last_step; last < run.state.step)
     LogWarning("{}: records of steps {} to {} are missing", run.paths().metrics().string(),
                last + 1, run.state.step);
-  const double gap = run.config.metrics.alarm_gap;
-  metrics::HeldoutAlarmOptions alarm;
-  alarm.max_gap = gap > 0 ? gap : std::numeric_limits<double>::infinity();
-  run.alarm = metrics::HeldoutAlarm(alarm);
-  if (TRY(PathExists(run.paths().metrics())))
-    TRY(metrics::ReadMetrics(run.paths().metrics(), [&](const metrics::Record& record) -> Status {
-      run.alarm.Add(record);
-      return {};
-    }));
   TRY(RecordPassedOver(run, newest));
   if (newest.opened)
     return RecordEvent(run, run.state.step, metrics::kEventResume, run.last_checkpoint.string());

@@ -1,6 +1,7 @@
 #include "train/run_config.h"
 
 #include <algorithm>
+#include <limits>
 #include <set>
 
 #include "base/edit_distance.h"
@@ -185,6 +186,14 @@ optim::Schedule RunConfig::learning_rate() const {
 
 optim::SkipOptions RunConfig::skip_options() const {
   return {.interval = optim.skip_interval, .sigma = optim.skip_sigma};
+}
+
+metrics::HeldoutAlarmOptions RunConfig::alarm_options() const {
+  constexpr double kNever = std::numeric_limits<double>::infinity();
+  return {.window_steps = metrics.alarm_window,
+          .min_train_fall = metrics.alarm_min_fall > 0 ? metrics.alarm_min_fall : kNever,
+          .min_follow = metrics.alarm_min_follow,
+          .max_gap = metrics.alarm_gap > 0 ? metrics.alarm_gap : kNever};
 }
 
 nn::olmo3::InitOptions RunConfig::init() const {

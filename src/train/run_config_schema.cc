@@ -175,8 +175,17 @@ StructSchema<MetricsTable> MakeMetricsSchema() {
       .Add("layer_norms", &MetricsTable::layer_norms, {.help = "gradient norm per tensor"})
       .Add("flops", &MetricsTable::flops,
            {.help = "formula of FLOP/s and MFU", .choices = std::move(formulas)})
+      .Add("alarm_window", &MetricsTable::alarm_window,
+           {.help = "steps over which the alarms take the mean of the training loss", .min = 1})
+      .Add("alarm_min_fall", &MetricsTable::alarm_min_fall,
+           {.help = "nats: a training loss that falls so far is an alarm if no held-out loss "
+                    "follows; 0: not",
+            .min = 0})
+      .Add("alarm_min_follow", &MetricsTable::alarm_min_follow,
+           {.help = "share of the fall by which a held-out loss must follow", .min = 0, .max = 1})
       .Add("alarm_gap", &MetricsTable::alarm_gap,
-           {.help = "warns if training loss is this far below held-out loss; 0: not", .min = 0});
+           {.help = "nats: warns if training loss is this far below every held-out loss; 0: not",
+            .min = 0});
 }
 
 }  // namespace

@@ -237,6 +237,24 @@ TEST(RunConfig, GivesModulesTheirOptions) {
   EXPECT_DOUBLE_EQ(optim::LearningRate(config.learning_rate(), 50, 50 * 4096), 2e-3);
 }
 
+TEST(RunConfig, AlarmsHaveTheirThresholdsFromTheRecipe) {
+  const metrics::HeldoutAlarmOptions defaults, usual = ConfigOf("tiny", {}).alarm_options();
+  EXPECT_EQ(usual.window_steps, defaults.window_steps);
+  EXPECT_EQ(usual.min_train_fall, defaults.min_train_fall);
+  EXPECT_EQ(usual.min_follow, defaults.min_follow);
+  EXPECT_EQ(usual.max_gap, defaults.max_gap);
+  const auto set = ConfigOf("tiny", {"metrics.alarm_window=5", "metrics.alarm_min_fall=0.5",
+                                     "metrics.alarm_min_follow=0.2", "metrics.alarm_gap=2.0"})
+                       .alarm_options();
+  EXPECT_EQ(set.window_steps, 5);
+  EXPECT_EQ(set.min_train_fall, 0.5);
+  EXPECT_EQ(set.min_follow, 0.2);
+  EXPECT_EQ(set.max_gap, 2);
+  const auto off =
+      ConfigOf("tiny", {"metrics.alarm_min_fall=0.0", "metrics.alarm_gap=0.0"}).alarm_options();
+  EXPECT_TRUE(std::isinf(off.min_train_fall) && std::isinf(off.max_gap));
+}
+
 TEST(RunConfig, GroupsReplaceTheDefault) {
   const RunConfig config = ConfigOf(
       "tiny", {R"(optim.groups=[{patterns = ["*norm*"], weight_decay = 0, lr_factor = 0.5}])"});
@@ -248,7 +266,7 @@ TEST(RunConfig, GroupsReplaceTheDefault) {
             optim::Olmo3ParamGroups()[0].patterns);
 }
 
-// What a group of parameters can get wrong (pytorch/torchtitan#2599).
+// B32: what a group of parameters can get wrong (pytorch/torchtitan#2599).
 TEST(RunConfig, RefusesGroupsThatDoNotFit) {
   const auto refusal = [](const std::string& groups) {
     return Refusal("tiny", {"optim.groups=" + groups});
@@ -273,7 +291,8 @@ TEST(RunConfig, RefusesGroupsThatDoNotFit) {
   EXPECT_THAT(refusal(R"([{patterns = ["*"]}])"), HasSubstr("weight_decay` is missing"));
 }
 
-// pytorch/torchtitan#1010 and EleutherAI/gpt-neox#1379: no length of a schedule divides by zero.
+// B30, B31: pytorch/torchtitan#1010 and EleutherAI/gpt-neox#1379: no length of a schedule divides
+// by zero.
 TEST(RunConfig, SchedulesAreFiniteOrRefused) {
   const auto phases = [](const char* text) {
     return std::vector<std::string>{fmt::format("schedule.phases=[{{{}}}]", text)};
@@ -311,7 +330,7 @@ TEST(RunConfig, SchedulesAreFiniteOrRefused) {
   }
 }
 
-// AI-Hypercomputer/maxtext#3649: nothing that a recipe says is dropped in silence.
+// B49: AI-Hypercomputer/maxtext#3649: nothing that a recipe says is dropped in silence.
 TEST(RunConfig, RefusesWhatIsNoValueOfItsKey) {
   struct Case {
     const char* flag;
@@ -357,7 +376,7 @@ TEST(RunConfig, ListsAllThatTablesTellTogether) {
                                                     "train.start_with", "eval.sets[1].name"));
 }
 
-// AI-Hypercomputer/maxtext#4123: what does not divide is refused with the equation.
+// B50: AI-Hypercomputer/maxtext#4123: what does not divide is refused with the equation.
 TEST(MeshOf, RefusesWhatDoesNotDivideWithTheEquation) {
   EXPECT_EQ(MeshOf({.data = 0, .tensor = 4}, 6).status().message(),
             "mesh: 6 devices % (tensor=4) = 2; change an axis so that it is 0");

@@ -8,6 +8,7 @@ namespace {
 
 using testing::HasSubstr;
 
+// B27, too: Adam's count is saved and restored.
 TEST(TrainState, ComesBackToTheLastBit) {
   RunState state;
   state.step = 7;
