@@ -145,7 +145,7 @@ TEST_F(Check, ReportsAllErrorsOfARecipeAtOnce) {
   EXPECT_THAT(output.text, HasSubstr("run.toml:3:1: unknown key `train.stpes`"));
 }
 
-// What a text can be that is no recipe.
+// B49: what a text can be that is no recipe, and keys that are given twice.
 TEST_F(Check, RefusesTextsThatAreNoRecipe) {
   EXPECT_THAT(Message(Recipe("preset = \"tiny\"\n[train]\nsteps = 3\nsteps = 4\n")),
               HasSubstr("steps"));
@@ -208,7 +208,7 @@ TEST_F(Check, SaysWhereDataEnd) {
   EXPECT_THAT(few(128, "--set mesh.data=4 --devices 4"), AllOf(HasSubstr("1"), HasSubstr("8")));
 }
 
-// AI-Hypercomputer/maxtext#4123.
+// B50: AI-Hypercomputer/maxtext#4123.
 TEST_F(Check, PrintsTheEquationThatDoesNotHold) {
   const std::string good = Good();
   EXPECT_THAT(Message(good + " --set mesh.tensor=4 --set mesh.data=0 --devices 6"),

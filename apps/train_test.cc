@@ -147,6 +147,8 @@ keep_last = 0
   TempDir temp_;
 };
 
+// B29 of the public cases, too: the learning rate of each step is the schedule's, whatever was
+// killed when, and nothing is trained behind the end.
 TEST_F(Train, AKilledRunGoesOnToTheSameBits) {
   ASSERT_EQ(Run("straight").exit_code, 0);
   // SIGKILL as soon as a step beyond the second checkpoint is recorded.
@@ -178,6 +180,7 @@ TEST_F(Train, ASignalSavesAndAsksToBeStartedAgain) {
   ExpectSameCheckpoint("straight", "stopped", kSteps);
 }
 
+// B44.
 TEST_F(Train, ACompleteRunIsLeftAloneAndMayGrow) {
   ASSERT_EQ(Run("run").exit_code, 0);
   const std::string list =
@@ -196,17 +199,39 @@ TEST_F(Train, ACompleteRunIsLeftAloneAndMayGrow) {
   EXPECT_THAT(longer.text, HasSubstr("complete at step 14"));
 }
 
+// B43: absent, lost, incomplete, unreadable.
 TEST_F(Train, AStepThatIsNotThereIsNoSilentStart) {
   ASSERT_EQ(Run("run").exit_code, 0);
   const Output absent = Run("run", "--from-step 999");
   EXPECT_EQ(absent.exit_code, 2);
   EXPECT_THAT(absent.text, HasSubstr("3, 6, 9, 12"));
+  ASSERT_TRUE(RemoveTree(Checkpoint("run", 9) / "lm_head.weight").ok());
+  const Output incomplete = Run("run", "--from-step 9");
+  EXPECT_EQ(incomplete.exit_code, 3);
+  EXPECT_THAT(incomplete.text, HasSubstr("lm_head.weight/"));
   // Saved once, lost since.
   ASSERT_EQ(RunShell("rm -r " + (Folder("run") / "checkpoints").string() + "/*").exit_code, 0);
   const Output lost = Run("run");
   EXPECT_EQ(lost.exit_code, 3);
   EXPECT_THAT(lost.text, HasSubstr("--start-over"));
   EXPECT_EQ(Run("run", "--start-over").exit_code, 0);
+}
+
+// B43: one that may not be read may be whole, so an older one must not take its place.
+TEST_F(Train, ACheckpointThatMayNotBeReadIsAnError) {
+  ASSERT_EQ(Run("run", "--set train.steps=6").exit_code, 0);
+  const Path newest = Checkpoint("run", 6), folder = Folder("run");
+  ASSERT_EQ(RunShell(fmt::format("chmod 755 {}; chmod -R a+rwX {}; chmod 0 {}",
+                                 folder.parent_path(), folder, newest))
+                .exit_code,
+            0);
+  // Permissions do not bind the superuser.
+  const std::string user = geteuid() == 0 ? "setpriv --reuid=65534 --clear-groups " : "";
+  const Output output =
+      RunShell(fmt::format("{}{} {}", user, ULMUS_PROGRAM, Command("run", "--no-cache")));
+  EXPECT_EQ(output.exit_code, 1) << output.text;
+  EXPECT_THAT(output.text, AllOf(HasSubstr("step-00000006"), HasSubstr("Permission denied")));
+  EXPECT_TRUE(*PathExists(newest));
 }
 
 TEST_F(Train, ADamagedNewestCheckpointIsPassedOver) {
@@ -283,6 +308,30 @@ TEST_F(Train, OtherMicrobatchesAndDevicesReadTheSameData) {
   }
 }
 
+// B22: documents of different length, in batches that they do not fill.
+TEST_F(Train, HeldOutLossIsTheSameForAnyBatchAndMesh) {
+  const auto losses = [&](const std::string& run, const std::string& more) {
+    EXPECT_EQ(Run(run, "--set train.steps=4 " + more).exit_code, 0);
+    std::vector<Json> found;
+    for (const std::string& record : Records(run))
+      if (const Json json = Json::parse(record); json["kind"] == "eval") found.push_back(json);
+    return found;
+  };
+  const std::vector<Json> one = losses("one", "--set eval.batch=1");
+  ASSERT_EQ(one.size(), 2u);
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"five", "--set eval.batch=5"}, {"two", "--set eval.batch=6 --set mesh.data=2"}};
+  for (const auto& [run, more] : cases) {
+    const std::vector<Json> other = losses(run, more);
+    ASSERT_EQ(other.size(), one.size());
+    for (size_t i = 0; i < one.size(); ++i) {
+      EXPECT_EQ(other[i]["count"], one[i]["count"]);
+      EXPECT_NEAR(other[i]["loss"].get<double>(), one[i]["loss"].get<double>(), 1e-5) << more;
+    }
+  }
+}
+
+// B52, with the torn and doubled records of src/metrics.
 TEST_F(Train, ASecondWriterIsRefused) {
   const std::string metrics = (Folder("run") / "metrics.jsonl").string();
   const Output output = RunShell(

@@ -20,6 +20,7 @@ void Train(const RunPaths& paths, int64_t resume_step, int64_t last_step) {
   ASSERT_EQ(recorder->Flush(), Status());
 }
 
+// B52 of the public cases.
 TEST(Recorder, EachStepIsThereOnceAfterARestart) {
   const TempDir folder;
   const RunPaths paths{folder.path()};

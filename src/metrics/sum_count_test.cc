@@ -9,6 +9,7 @@
 namespace ulmus::metrics {
 namespace {
 
+// B22 of the public cases.
 TEST(SumCount, IsNoMeanOfMeans) {
   const SumCount all = SumCount{2, 1} + SumCount{90, 9};
   EXPECT_EQ(all.mean(), 9.2);  // a mean of means is 6

@@ -93,6 +93,7 @@ TEST_F(Events, RecordsAreFramedAsTfRecords) {
   EXPECT_EQ(crc_at(36), MaskCrc32c(Crc32c(payload)));
 }
 
+// B52.
 TEST_F(Events, EachStepIsShownOnceAfterAKill) {
   WriteSteps(0, 25);
   WriteSteps(20, 40);

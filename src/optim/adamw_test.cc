@@ -91,7 +91,7 @@ TEST(AdamW, EqualsOlmoCoreStepByStep) {
   }
 }
 
-// Ten steps with the fourth left out, against the documented rule in double.
+// B27: ten steps with the fourth left out, against the documented rule in double.
 TEST(AdamW, TheCountStandsStillOnASkippedStep) {
   State state{{0.5}, {0}, {0}};
   double p = 0.5, m = 0, v = 0, t = 0;
@@ -121,7 +121,7 @@ TEST(AdamW, ASkippedStepKeepsEveryBitWhateverTheGradient) {
   EXPECT_EQ(next.count, 7);
 }
 
-// The embedding of OLMo 3 has decay 0: without a gradient not one bit moves. All else shrinks.
+// B32: the embedding of OLMo 3 has decay 0: without a gradient not one bit moves. All else shrinks.
 TEST(AdamW, DecayWithoutGradient) {
   const State old{{RoundTo(DType::kF32, 0.1), -3}, {0, 0}, {0, 0}};
   EXPECT_EQ(OneStep{}(old, {0, 0}, true, {.weight_decay = 0}).p, old.p);

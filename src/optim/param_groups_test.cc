@@ -12,6 +12,7 @@ const std::vector<std::string> kNames = {
     "lm_head.weight", "model.embed_tokens.weight", "model.layers.0.mlp.up_proj.weight",
     "model.layers.0.self_attn.q_norm.weight", "model.norm.weight"};
 
+// B32 of the public cases.
 TEST(ParamGroups, OnlyTheEmbeddingOfOlmo3DoesNotDecay) {
   const auto rates = *AssignParamGroups(kNames, Olmo3ParamGroups(), 0.1);
   for (size_t i = 0; i < kNames.size(); ++i) {

@@ -74,6 +74,7 @@ TEST(Schedule, TokensAndStepsAgree) {
     EXPECT_NEAR(LearningRate(by_tokens, step, step * kBatch), At(steps, step), 1e-18) << step;
 }
 
+// B30 of the public cases.
 TEST(Schedule, FirstStepEdgeAndEndOfEveryKind) {
   for (const ScheduleDef& def : Schedules()) {
     for (const int64_t warmup : {int64_t{10}, int64_t{1}, int64_t{0}}) {
@@ -99,6 +100,7 @@ TEST(Schedule, FirstStepEdgeAndEndOfEveryKind) {
   }
 }
 
+// B31.
 TEST(Schedule, EdgesAreFinite) {
   EXPECT_EQ(At({.kind = "wsd", .lr = 1, .warmup = 4, .t_max = 10, .decay = 0}, 10), 1);
   EXPECT_EQ(At({.kind = "wsd", .lr = 1, .t_max = 10, .decay = 4}, 8), 0.5);
@@ -123,6 +125,7 @@ TEST(Schedule, APhaseMayGoOnFromTheRateReached) {
   EXPECT_DOUBLE_EQ(LearningRate(schedule, 60, 0), 0);
 }
 
+// B31.
 TEST(Schedule, WhatDoesNotFitIsRefusedWithTheNumbers) {
   const double nan = std::nan("");
   const struct {
