@@ -40,6 +40,8 @@ Path ExistingParent(Path path) {
   return path;
 }
 
+bool IsCpu(std::string_view kind) { return kind == "cpu" || kind == "CPU"; }
+
 class Checker {
  public:
   explicit Checker(const CheckInput& input)
@@ -127,7 +129,7 @@ class Checker {
 
   // Devices of a CPU are threads of one machine and share its memory.
   std::optional<int64_t> DeviceBytes(const std::string& kind) const {
-    if (kind == "cpu") {
+    if (IsCpu(kind)) {
       const Result<int64_t> machine = metrics::ReadMachineMemory();
       return machine.ok() ? std::optional(*machine / report_.mesh.num_devices()) : std::nullopt;
     }
@@ -167,7 +169,7 @@ class Checker {
         report_.warnings.push_back(message + "; --device names the kind it is for");
     } else if (memory.total() <= *bytes) {
       report_.fit.fits = true;
-    } else if (least > *bytes || kind == "cpu") {
+    } else if (least > *bytes || IsCpu(kind)) {
       report_.fit.fits = false;
       AddError("mesh.fsdp", message);
     } else {

@@ -101,7 +101,7 @@ void AddTrain(CLI::App& app, Run& run) {
       ->add_option("--from-step", options->from_step,
                    "Go on from the checkpoint of this step instead of the newest; newer ones are "
                    "set aside")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(int64_t{0}, INT64_MAX));
   command
       ->add_flag("--start-over", options->start_over,
                  "Begin from initial weights though the folder holds a run")

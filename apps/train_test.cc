@@ -415,6 +415,7 @@ TEST_F(Train, WhatIsWrongIsSaidBeforeAnythingIsWritten) {
            {"--set train.steps=1000", "1000"},
            {"--set 'eval.sets=[{name=\"h\",paths=[\"gone.npy\"]}]'", "gone.npy"},
            {"--from-step 3", "available: none"},
+           {"--from-step -1", "Value -1 not in range 0 to 9223372036854775807"},
            {"--plugin nope", "nope"},
            {"--accept optim.bta1", "did you mean `optim.beta1`"},
            {"--set train.start_from=absent", "absent"}}) {
