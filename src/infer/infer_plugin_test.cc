@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "infer/generate.h"
 #include "infer/parity_reference.h"
@@ -172,6 +173,47 @@ TEST_F(Infer, CachedDecodeEqualsTheFullForward) {
       if (decoder->length(0) == kLength) break;
       for (size_t b = 0; b < 2; ++b)
         next[b] = {ids[static_cast<size_t>(decoder->length(static_cast<int64_t>(b)))]};
+    }
+  }
+}
+
+// One layer with a window, compiled: row j + 1 has another token at position j than row 0, and its
+// logits differ from those of row 0 where the query reads that key. The prompt passes the ring.
+TEST_F(Infer, CachedDecodeReadsTheKeysOfTheWindow) {
+  constexpr int64_t kLength = 12, kPrompt = 5, kWindow = 4;
+  Config config = ConfigOf("default");
+  config.num_layers = 1;
+  config.layer_pattern = {nn::olmo3::LayerType::kSliding};
+  config.sliding_window = kWindow;
+  WriteTinyCheckpoint(temp_.path() / "window", config, TinyWeights(config));
+  const Checkpoint checkpoint = Must(OpenCheckpoint(temp_.path() / "window"));
+  auto weights =
+      Must(LoadWeights(*client_, checkpoint, UnstackedTargets(config, DType::kF32, {}), {}));
+  const auto decoder = Must(Decoder::Create(*client_, checkpoint.config, weights,
+                                            {.batch = kLength + 1,
+                                             .max_length = kLength,
+                                             .chunk = kPrompt,
+                                             .dtype = DType::kF32,
+                                             .mesh = {}},
+                                            nullptr));
+  std::vector<std::vector<int32_t>> rows(kLength + 1, TokensOf(config, kLength));
+  for (size_t j = 0; j < kLength; ++j)
+    rows[j + 1][j] = static_cast<int32_t>((rows[0][j] + 50) % config.vocab_size);
+  const auto V = static_cast<size_t>(config.vocab_size);
+  for (int64_t i = kPrompt - 1; i < kLength; ++i) {
+    std::vector<std::vector<int32_t>> next;
+    const int64_t first = i < kPrompt ? 0 : i;
+    for (const auto& row : rows) next.emplace_back(row.begin() + first, row.begin() + i + 1);
+    const HostTensor logits = Must(decoder->Append(next));
+    for (int64_t j = 0; j < kLength; ++j) {
+      float change = 0;
+      for (size_t v = 0; v < V; ++v)
+        change =
+            std::max(change, std::fabs(logits.values<float>()[static_cast<size_t>(j + 1) * V + v] -
+                                       logits.values<float>()[v]));
+      // Rows of one program may be summed in different order, which makes 1e-7 or so.
+      EXPECT_EQ(change > 2e-6f, j <= i && i - j < kWindow)
+          << "query " << i << ", key " << j << ": " << change;
     }
   }
 }

@@ -76,17 +76,22 @@ TEST_P(AttentionPlugin, EqualsTheDenseTwin) {
   ExpectEqualsTheTwin(Everything(), DType::kBF16, {.block = 16});
 }
 
-// Scores of 0 and one-hot values: a result is not 0 where its query reads the key.
+// Scores of 0 and one-hot values: a result is not 0 where its query reads the key. Sequences whole,
+// and cut over four devices: there keys come from all, or from the neighbours in reach.
 TEST_P(AttentionPlugin, AQueryReadsItselfAndTheKeysOfItsWindow) {
   struct Reach {
-    int64_t T, window, block;
+    int64_t T, window, block, devices;
   };
-  for (const auto& [T, window, block] :
-       {Reach{12, 4, 0}, Reach{12, 4, 4}, Reach{12, 4, 5}, Reach{12, 1, 3}, Reach{300, 128, 0}}) {
-    Graph graph("one_hot");
+  for (const auto& [T, window, block, devices] :
+       {Reach{12, 4, 0, 1}, Reach{12, 4, 4, 1}, Reach{12, 4, 5, 1}, Reach{12, 1, 3, 1},
+        Reach{300, 128, 0, 1}, Reach{12, 3, 0, 4}, Reach{12, 4, 2, 4}, Reach{12, 8, 0, 4}}) {
+    const Mesh mesh = devices == 1 ? Mesh() : Mesh({{"context", devices}});
+    Graph graph("one_hot", mesh);
     const TensorType type{DType::kF32, {1, T, 1, T}};
     const Value q = graph.Parameter("q", type), v = graph.Parameter("v", type);
-    graph.Result("out", Attention(q, q, v, {.window = window, .block = block}));
+    AttentionOptions options{.window = window, .block = block};
+    if (devices > 1) options.sharding = Sharding{{{}, {"context"}, {}, {}}};
+    graph.Result("out", Attention(q, q, v, options));
     RefTensor one_hot = RefTensor::Zeros(type);
     for (int64_t t = 0; t < T; ++t) one_hot.data[static_cast<size_t>(t * T + t)] = 1;
     const std::vector<HostTensor> results =
@@ -94,7 +99,8 @@ TEST_P(AttentionPlugin, AQueryReadsItselfAndTheKeysOfItsWindow) {
     for (int64_t i = 0; i < T; ++i) {
       for (int64_t j = 0; j < T; ++j)
         EXPECT_EQ(results[0].Get(i * T + j) != 0, j <= i && i - j < window)
-            << "query " << i << ", key " << j << ", window " << window << ", block " << block;
+            << "query " << i << ", key " << j << ", window " << window << ", block " << block
+            << ", devices " << devices;
     }
   }
 }

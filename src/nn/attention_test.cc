@@ -139,8 +139,9 @@ TEST(Attention, GradientsOfTheTwinEqualCentralDifferences) {
 }
 
 // Scores of 0 and one-hot values: the result is the list of keys that a query reads.
-std::vector<std::vector<int64_t>> KeysRead(int64_t T, const AttentionOptions& options) {
-  Graph graph("one_hot");
+std::vector<std::vector<int64_t>> KeysRead(int64_t T, const AttentionOptions& options,
+                                           const Mesh& mesh = {}) {
+  Graph graph("one_hot", mesh);
   const TensorType type{DType::kF32, {1, T, 1, T}};
   const Value zero = Splat(graph, 0, type), v = graph.Parameter("v", type);
   graph.Result("out", Attention(zero, zero, v, options));
@@ -163,6 +164,26 @@ TEST(Attention, AWindowOfFourIsTheQueryAndThreeKeysBeforeIt) {
       std::vector<int64_t> want;
       for (int64_t j = std::max<int64_t>(0, i - 3); j <= i; ++j) want.push_back(j);
       EXPECT_EQ(keys[static_cast<size_t>(i)], want) << "query " << i << ", block " << block;
+    }
+  }
+}
+
+// Keys gathered whole, or fetched from the neighbours in reach: windows at, below and above the
+// block of 3 positions that a device has, and twice it.
+TEST(Attention, AWindowReadsTheSameKeysWhereTheSequenceIsCut) {
+  const Mesh mesh({{"context", 4}});
+  for (const int64_t window : {1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 0}) {
+    for (const int64_t block : {0, 2, 3}) {
+      const auto keys = KeysRead(
+          12, {.window = window, .block = block, .sharding = Sharding{{{}, {"context"}, {}, {}}}},
+          mesh);
+      for (int64_t i = 0; i < 12; ++i) {
+        std::vector<int64_t> want;
+        for (int64_t j = window == 0 ? 0 : std::max<int64_t>(0, i - window + 1); j <= i; ++j)
+          want.push_back(j);
+        EXPECT_EQ(keys[static_cast<size_t>(i)], want)
+            << "query " << i << ", window " << window << ", block " << block;
+      }
     }
   }
 }

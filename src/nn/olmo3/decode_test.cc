@@ -209,6 +209,49 @@ TEST_P(Decode, ChunksOfDifferentLengthEqualTheFullPass) {
   }
 }
 
+// One layer with a window: row j + 1 has another token at position j than row 0, so its logits
+// differ from those of row 0 exactly where a query reads key j.
+TEST(DecodeWindow, AQueryReadsItselfAndTheEntriesOfTheRing) {
+  constexpr int64_t kLength = 12;
+  for (const int64_t window : {1, 3, 4, 5, 13}) {
+    Config config = SmallConfig();
+    config.num_layers = 1;
+    config.layer_pattern = {LayerType::kSliding};
+    config.sliding_window = window;
+    HostTensor tokens = FormulaTokens(config, kLength + 1, kLength);
+    for (int64_t row = 0; row <= kLength; ++row) {
+      for (int64_t t = 0; t < kLength; ++t) {
+        const auto id = static_cast<int64_t>(tokens.Get(t));
+        tokens.Set(row * kLength + t, static_cast<double>(row == t + 1 ? (id + 7) % 31 : id));
+      }
+    }
+    // Single tokens; chunks shorter and longer than most windows, then single tokens.
+    for (const std::vector<int64_t>& chunks :
+         {std::vector<int64_t>(kLength, 1), {2, 1, 2, 3, 1, 3}, {7, 1, 1, 3}}) {
+      Sequences sequences(config, kLength + 1, kLength, 7);
+      for (int64_t first = 0; const int64_t chunk : chunks) {
+        const std::vector<int64_t> counts(kLength + 1, chunk);
+        const RefTensor logits = sequences.Append(tokens, chunk, counts);
+        const int64_t V = config.vocab_size;
+        for (int64_t i = first; i < first + chunk; ++i) {
+          for (int64_t j = 0; j < kLength; ++j) {
+            double change = 0;
+            for (int64_t v = 0; v < V; ++v) {
+              const auto at = [&](int64_t row) {
+                return logits.data[static_cast<size_t>((row * chunk + i - first) * V + v)];
+              };
+              change = std::max(change, std::fabs(at(j + 1) - at(0)));
+            }
+            EXPECT_EQ(change > 0, j <= i && i - j < window)
+                << "query " << i << ", key " << j << ", window " << window << ", chunk " << chunk;
+          }
+        }
+        first += chunk;
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Variants, Decode, testing::ValuesIn(kVariants),
                          [](const auto& test) { return std::string(test.param.name); });
 
