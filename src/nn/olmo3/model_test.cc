@@ -114,8 +114,8 @@ TEST(Model, CapturesWhatParityCompares) {
   EXPECT_EQ(values.at("logits").type.shape, (Shape{1, 6, 97}));
 }
 
-// huggingface/transformers#45945: the scaled table on sliding-window layers. Positions on both
-// sides of the original context of 8.
+// huggingface/transformers#45945: the scaled table on sliding-window layers. Queries and keys, both
+// halves of a head, positions on both sides of the original context of 8.
 TEST(Model, YarnScalesFullAttentionLayersOnly) {
   Config config = LoadGolden().config;
   config.yarn = Yarn{.factor = 4, .original_context = 8};
@@ -127,23 +127,95 @@ TEST(Model, YarnScalesFullAttentionLayersOnly) {
     // Frequencies and factor by definition, for this layer.
     const double low = 0, high = 1;  // 16 ln(8/(64 pi)) < 0; ceil(16 ln(8/(2 pi)) / 26.2) = 1
     const double scale = full ? 0.1 * std::log(4.0) + 1 : 1;
-    const RefTensor &q = values.at(fmt::format("layers.{}.q_norm", layer)),
-                    &rotated = values.at(fmt::format("layers.{}.q_rope", layer));
-    for (int64_t t = 0; t < kT; ++t) {
-      for (int64_t n = 0; n < config.num_heads; ++n) {
-        for (int64_t j = 0; j < half; ++j) {
-          const double inv =
-              std::pow(500000.0, -static_cast<double>(j) / static_cast<double>(half));
-          const double ramp = std::clamp((static_cast<double>(j) - low) / (high - low), 0.0, 1.0);
-          const double angle =
-              static_cast<double>(t) * (full ? inv / 4 * ramp + inv * (1 - ramp) : inv);
-          const auto at = static_cast<size_t>((t * config.num_heads + n) * config.head_dim + j);
-          const double a = q.data[at], b = q.data[at + static_cast<size_t>(half)];
-          ASSERT_NEAR(rotated.data[at], scale * (a * std::cos(angle) - b * std::sin(angle)), 2e-6)
-              << "layer " << layer << " position " << t << " element " << j;
+    for (const auto& [letter, heads] :
+         {std::pair('q', config.num_heads), std::pair('k', config.num_kv_heads)}) {
+      const RefTensor &normed = values.at(fmt::format("layers.{}.{}_norm", layer, letter)),
+                      &rotated = values.at(fmt::format("layers.{}.{}_rope", layer, letter));
+      ASSERT_EQ(normed.data.size(), static_cast<size_t>(kT * heads * config.head_dim));
+      for (int64_t t = 0; t < kT; ++t) {
+        for (int64_t n = 0; n < heads; ++n) {
+          for (int64_t j = 0; j < half; ++j) {
+            const double inv =
+                std::pow(500000.0, -static_cast<double>(j) / static_cast<double>(half));
+            const double ramp = std::clamp((static_cast<double>(j) - low) / (high - low), 0.0, 1.0);
+            const double angle =
+                static_cast<double>(t) * (full ? inv / 4 * ramp + inv * (1 - ramp) : inv);
+            const auto at = static_cast<size_t>((t * heads + n) * config.head_dim + j);
+            const auto other = at + static_cast<size_t>(half);
+            const double a = normed.data[at], b = normed.data[other];
+            ASSERT_NEAR(rotated.data[at], scale * (a * std::cos(angle) - b * std::sin(angle)), 2e-6)
+                << letter << " of layer " << layer << " position " << t << " element " << j;
+            ASSERT_NEAR(rotated.data[other], scale * (b * std::cos(angle) + a * std::sin(angle)),
+                        2e-6)
+                << letter << " of layer " << layer << " position " << t << " element " << j + half;
+          }
         }
       }
     }
+  }
+}
+
+// A weight of FormulaWeights by its Hugging Face name, [out,in] row-major.
+std::vector<double> WeightNamed(const Config& config, const std::string& name) {
+  const std::vector<RefTensor> stacked = FormulaWeights(config);
+  for (const HfTensor& tensor : HfTensors(config)) {
+    if (tensor.name != name) continue;
+    const auto size = static_cast<std::ptrdiff_t>(tensor.shape.num_elements());
+    const auto& data = stacked[static_cast<size_t>(tensor.parameter)].data;
+    const auto begin = data.begin() + std::max<int64_t>(tensor.group, 0) * size;
+    return {begin, begin + size};
+  }
+  CHECK(false, "no tensor {}", name);
+}
+
+// x [T,in] times w [out,in] transposed: [T,out].
+std::vector<double> Project(const std::vector<double>& x, const std::vector<double>& w, int64_t T) {
+  const size_t rows = static_cast<size_t>(T), in = x.size() / rows, out = w.size() / in;
+  std::vector<double> y(rows * out, 0);
+  for (size_t t = 0; t < rows; ++t) {
+    for (size_t o = 0; o < out; ++o) {
+      for (size_t i = 0; i < in; ++i) y[t * out + o] += x[t * in + i] * w[o * in + i];
+    }
+  }
+  return y;
+}
+
+// The rest of what layers do with rotated queries and keys: values are not rotated, the window and
+// its keys are those of the layer, on both sides of YaRN's original context.
+TEST(Model, ValuesAreNotRotatedAndLayersReadTheKeysOfTheirKind) {
+  Config config = LoadGolden().config;
+  config.yarn = Yarn{.factor = 4, .original_context = 8};
+  constexpr int64_t kT = 12;
+  const auto values = Intermediates(config, kT);
+  const int64_t N = config.num_heads, K = config.num_kv_heads, H = config.head_dim;
+  for (int64_t layer = 0; layer < config.num_layers; ++layer) {
+    const std::string prefix = fmt::format("model.layers.{}.self_attn.", layer);
+    const std::string x = layer == 0 ? "embedding" : fmt::format("layers.{}.output", layer - 1);
+    const auto v = Project(values.at(x).data, WeightNamed(config, prefix + "v_proj.weight"), kT);
+    const auto& q = values.at(fmt::format("layers.{}.q_rope", layer)).data;
+    const auto& k = values.at(fmt::format("layers.{}.k_rope", layer)).data;
+    std::vector<double> heads(static_cast<size_t>(kT * N * H), 0);
+    for (int64_t t = 0; t < kT; ++t) {
+      for (int64_t n = 0; n < N; ++n) {
+        const auto key = [&](int64_t s) { return static_cast<size_t>((s * K + n / (N / K)) * H); };
+        const auto row = static_cast<size_t>((t * N + n) * H);
+        double total = 0;
+        const int64_t first = config.is_full(layer) ? 0 : std::max<int64_t>(0, t - 3);
+        for (int64_t s = first; s <= t; ++s) {
+          double score = 0;
+          for (size_t h = 0; h < static_cast<size_t>(H); ++h) score += q[row + h] * k[key(s) + h];
+          const double p = std::exp(score / std::sqrt(static_cast<double>(H)));
+          total += p;
+          for (size_t h = 0; h < static_cast<size_t>(H); ++h) heads[row + h] += p * v[key(s) + h];
+        }
+        for (size_t h = 0; h < static_cast<size_t>(H); ++h) heads[row + h] /= total;
+      }
+    }
+    const auto want = Project(heads, WeightNamed(config, prefix + "o_proj.weight"), kT);
+    const auto& got = values.at(fmt::format("layers.{}.attention", layer)).data;
+    ASSERT_EQ(got.size(), want.size());
+    for (size_t i = 0; i < want.size(); ++i)
+      ASSERT_NEAR(got[i], want[i], 1e-6) << "layer " << layer << " element " << i;
   }
 }
 
