@@ -100,6 +100,24 @@ TEST(Index, SurvivesDeepNesting) {
   EXPECT_FALSE(ParseIndex("{\"x\": " + std::string(1 << 20, '['), "i").ok());
 }
 
+// 200 MB of index: read whole, and refused when half of it is missing.
+TEST(Index, ReadsALargeOne) {
+  Index index{.sequence_length = 4, .tokenizer = "dolma2"};
+  const std::string folder(4000, 'd');
+  for (int64_t i = 0; i < 52'000; ++i)
+    index.files.push_back({.path = fmt::format("{}/{}", folder, i), .label = "cc", .n_tokens = i});
+  ASSERT_TRUE(CompleteIndex(index).ok());
+  std::string json = PrintIndex(index);
+  ASSERT_GT(json.size(), 200'000'000u);
+  const Result<Index> read = ParseIndex(json, "large.json");
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  EXPECT_EQ(*read, index);
+  json.resize(json.size() / 2);
+  const Status cut = ParseIndex(json, "large.json").status();
+  EXPECT_EQ(cut.code(), StatusCode::kDataLoss);
+  EXPECT_THAT(cut.message(), HasSubstr("large.json: not JSON from byte"));
+}
+
 TEST(Indexed, Conforms) {
   const TempDir dir;
   WriteTokens<uint32_t>(dir.path() / "a.npy", Counting(1, 9));
