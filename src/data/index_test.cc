@@ -100,19 +100,28 @@ TEST(Index, SurvivesDeepNesting) {
   EXPECT_FALSE(ParseIndex("{\"x\": " + std::string(1 << 20, '['), "i").ok());
 }
 
-// 200 MB of index: read whole, and refused when half of it is missing.
+// 200 MB of index: read whole, and refused when its end is missing.
 TEST(Index, ReadsALargeOne) {
-  Index index{.sequence_length = 4, .tokenizer = "dolma2"};
+  Index index{.sequence_length = 4, .tokenizer = "t"};
   const std::string folder(4000, 'd');
   for (int64_t i = 0; i < 52'000; ++i)
     index.files.push_back({.path = fmt::format("{}/{}", folder, i), .label = "cc", .n_tokens = i});
   ASSERT_TRUE(CompleteIndex(index).ok());
-  std::string json = PrintIndex(index);
+  std::string json =
+      fmt::format(R"({{"format_version":"1","sequence_length":4,"dtype":"uint32","tokenizer":"t",)"
+                  R"("total_instances":{},"total_tokens":{},"fingerprint":"{}","files":[)",
+                  index.total_instances, index.total_tokens, index.fingerprint);
+  for (const IndexFile& file : index.files)
+    json += fmt::format(
+        R"({{"path":"{}","label":"cc","n_tokens":{},"n_instances":{},"instance_offset":{}}},)",
+        file.path, file.n_tokens, file.n_instances, file.instance_offset);
+  json.back() = ']';
+  json += '}';
   ASSERT_GT(json.size(), 200'000'000u);
   const Result<Index> read = ParseIndex(json, "large.json");
   ASSERT_TRUE(read.ok()) << read.status().message();
-  EXPECT_EQ(*read, index);
-  json.resize(json.size() / 2);
+  EXPECT_TRUE(*read == index);
+  json.resize(10'000'000);
   const Status cut = ParseIndex(json, "large.json").status();
   EXPECT_EQ(cut.code(), StatusCode::kDataLoss);
   EXPECT_THAT(cut.message(), HasSubstr("large.json: not JSON from byte"));
