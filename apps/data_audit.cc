@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "apps/data_commands.h"
+#include "apps/data_input.h"
 #include "apps/data_recipe.h"
 #include "base/log.h"
 #include "data/audit.h"
@@ -29,6 +30,7 @@ struct Options {
   int64_t instances = 0;
   int64_t list = 20;
   bool json = false;
+  std::vector<std::string> given;  // flags, "--hosts"
 };
 
 Json UsageJson(const data::UsageCount& usage, bool holds, int64_t list) {
@@ -91,15 +93,14 @@ Result<int> JudgeIds(const Options& options) {
 }
 
 Result<int> AuditRecipe(const Options& options) {
-  const data::DataConfig config = TRY(ReadDataConfig(options.recipe, options.set));
-  const data::Data opened = TRY(data::OpenData(config));
   data::AuditOptions audit = {.hosts = options.hosts,
                               .resume_at = options.resume_at,
-                              .resizes = {},
-                              .num_microbatches = options.microbatches,
-                              .store = data::StoreOf(config)};
+                              .num_microbatches = options.microbatches};
   for (const std::string& text : options.resize)
     audit.resizes.push_back(TRY(data::ParseResize(text)));
+  const data::DataConfig config = TRY(ReadDataConfig(options.recipe, options.set));
+  audit.store = data::StoreOf(config);
+  const data::Data opened = TRY(data::OpenData(config));
   const auto start = std::chrono::steady_clock::now();
   const data::AuditReport report = TRY(data::AuditEpoch(*opened.order, *opened.source, audit));
   const double seconds =
@@ -129,12 +130,34 @@ Result<int> AuditRecipe(const Options& options) {
   return report.holds ? kExitOk : kExitNotHolding;
 }
 
-int RunAudit(const Options& options) {
+// Nothing is passed over in silence.
+Status CheckFlags(const Options& options) {
+  const auto given = [&](std::string_view flag) {
+    return std::ranges::find(options.given, flag) != options.given.end();
+  };
   if (options.recipe.empty() && (options.ids.empty() || options.instances == 0)) {
-    return Fail(
-        InvalidArgumentError("nothing to audit: give a RECIPE, or --ids FILE with --instances N"));
+    return InvalidArgumentError(
+        "nothing to audit: give a RECIPE, or --ids FILE with --instances N");
   }
-  const Result<int> code = options.ids.empty() ? AuditRecipe(options) : JudgeIds(options);
+  if (!options.recipe.empty() && given("--instances"))
+    return InvalidArgumentError("--instances: the recipe's data says it; leave it out");
+  if (options.recipe.empty() && given("--set"))
+    return InvalidArgumentError("--set: there is no recipe to set it in");
+  for (const char* flag : {"--hosts", "--resume-at", "--resize", "--microbatches"}) {
+    if (!options.ids.empty() && given(flag))
+      return InvalidArgumentError("{}: --ids FILE judges ids as they are; leave out one of the two",
+                                  flag);
+  }
+  return Status();
+}
+
+Result<int> Audit(const Options& options) {
+  TRY(CheckFlags(options));
+  return options.ids.empty() ? AuditRecipe(options) : JudgeIds(options);
+}
+
+int RunAudit(const Options& options) {
+  const Result<int> code = Audit(options);
   return code.ok() ? *code : Fail(code.status());
 }
 
@@ -148,15 +171,15 @@ void AddDataAudit(CLI::App& app, Run& run) {
   command->add_option("--set", options->set, "key=value over the recipe's");
   command->add_option("--hosts", options->hosts, "Numbers of hosts to walk the epoch with")
       ->delimiter(',')
-      ->check(CLI::PositiveNumber)
+      ->check(AtLeast(1))
       ->capture_default_str();
   command->add_option("--resume-at", options->resume_at, "Steps at which runs stop and go on")
       ->delimiter(',')
-      ->check(CLI::NonNegativeNumber);
+      ->check(AtLeast(0));
   command->add_option("--resize", options->resize, "BEFORE:AFTER@STEP, hosts that change at a step")
       ->delimiter(',');
   command->add_option("--microbatches", options->microbatches, "Pieces of a batch")
-      ->check(CLI::PositiveNumber)
+      ->check(AtLeast(1))
       ->capture_default_str();
   command->add_option(
       "--ids", options->ids,
@@ -164,16 +187,19 @@ void AddDataAudit(CLI::App& app, Run& run) {
   command
       ->add_option("--instances", options->instances,
                    "With --ids and no recipe: how many there are")
-      ->check(CLI::PositiveNumber);
+      ->check(AtLeast(1));
   command->add_option("--list", options->list, "Ids to list at most")
-      ->check(CLI::NonNegativeNumber)
+      ->check(AtLeast(0))
       ->capture_default_str();
   command->add_flag("--json", options->json, "Print one JSON object");
   command->footer(
       "Example: ulmus data audit run.toml --hosts 1,4,16 --resume-at 1000 --resize 8:4@1000\n"
       "         ulmus data audit --ids maxtext_ids.txt --instances 64\n"
       "Exit code 4 if an instance is used twice or not at all, or a run reads other batches.");
-  command->callback([options, &run] { run = [options] { return RunAudit(*options); }; });
+  command->callback([command, options, &run] {
+    options->given = GivenFlags(*command);
+    run = [options] { return RunAudit(*options); };
+  });
 }
 
 }  // namespace ulmus::apps

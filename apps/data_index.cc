@@ -31,6 +31,7 @@ std::string Everywhere(const std::string& path) {
 }
 
 Result<data::Index> MakeIndex(const Options& options) {
+  if (options.out.empty()) return InvalidArgumentError("--out: empty; name a file");
   // It would be replaced, as any file is.
   if (std::filesystem::exists(options.out) && !std::filesystem::is_regular_file(options.out))
     return InvalidArgumentError("--out {}: not a regular file; name a file", options.out);
@@ -88,7 +89,7 @@ void AddDataIndex(CLI::App& app, Run& run) {
   AddInputOptions(*command, options->input);
   command->add_option("--sequence-length", options->sequence_length, "Tokens of an instance")
       ->required()
-      ->check(CLI::PositiveNumber);
+      ->check(AtLeast(1));
   command->add_option("--tokenizer", options->tokenizer, "Name to write into the index")
       ->capture_default_str();
   command->add_option("--out", options->out, "Where to write it")->required();

@@ -1,6 +1,7 @@
 #include "apps/data_input.h"
 
 #include <algorithm>
+#include <charconv>
 #include <utility>
 
 #include "data/manifest.h"
@@ -117,6 +118,26 @@ Status AddPath(Lists& lists, const std::string& text) {
 
 }  // namespace
 
+CLI::Validator AtLeast(int64_t least) {
+  const auto judge = [least](const std::string& text) {
+    int64_t value = 0;
+    const char* end = text.data() + text.size();
+    const std::from_chars_result read = std::from_chars(text.data(), end, value);
+    if (read.ec == std::errc() && read.ptr == end && value >= least) return std::string();
+    return fmt::format("{}: must be a whole number from {} on", text, least);
+  };
+  return CLI::Validator(judge, fmt::format("{} OR MORE", least));
+}
+
+std::vector<std::string> GivenFlags(const CLI::App& command) {
+  std::vector<std::string> flags;
+  for (const CLI::Option* option : command.get_options()) {
+    if (option->count() > 0 && option->get_name().starts_with("--"))
+      flags.push_back(option->get_name());
+  }
+  return flags;
+}
+
 void AddInputOptions(CLI::App& command, DataInput& input) {
   command
       .add_option("input", input.paths,
@@ -206,10 +227,14 @@ Result<int64_t> SequenceLengthOf(const std::optional<int64_t>& flag, const Resol
 Result<OpenedInput> OpenInput(const DataInput& input) {
   OpenedInput opened{.resolved = TRY(ResolveInput(input)), .files = nullptr};
   for (const data::TokenFileSpec& spec : opened.resolved.specs) {
-    if (TRY(PathExists(spec.path)))
-      TRY(data::CheckTokens(spec.path, opened.resolved.options.dtype, opened.resolved.ids));
+    if (!TRY(PathExists(spec.path))) continue;         // all that are missing are named at once
+    if (!std::filesystem::is_regular_file(spec.path))  // a pipe would wait for its writer
+      return InvalidArgumentError("{}: not a regular file; tokens are read at any place",
+                                  spec.path);
+    TRY(data::CheckTokens(spec.path, opened.resolved.options.dtype, opened.resolved.ids));
   }
-  opened.files = TRY(data::TokenFiles::Open(opened.resolved.specs, opened.resolved.options));
+  opened.files =
+      TRY(data::TokenFiles::Open(std::move(opened.resolved.specs), opened.resolved.options));
   return opened;
 }
 

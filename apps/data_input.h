@@ -31,6 +31,11 @@ struct DataInput {
 
 void AddInputOptions(CLI::App& command, DataInput& input);
 
+// Whole numbers from `least` on; the message is short.
+CLI::Validator AtLeast(int64_t least);
+// The flags on the command line, "--out".
+std::vector<std::string> GivenFlags(const CLI::App& command);
+
 struct ResolvedInput {
   std::vector<data::TokenFileSpec> specs;
   std::vector<std::string> listed;   // as the list names it: what an index should hold

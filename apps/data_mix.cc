@@ -197,10 +197,7 @@ void AddDataMix(CLI::App& app, Run& run) {
       "         ulmus data mix mix.txt --ratio cc=0.7 --ratio wiki=0.3 --tokens 1000000000 "
       "--sequence-length 8192 --global-batch-tokens 4194304");
   command->callback([command, options, &run] {
-    for (const CLI::Option* option : command->get_options()) {
-      if (option->count() > 0 && option->get_name().starts_with("--"))
-        options->given.push_back(option->get_name());
-    }
+    options->given = GivenFlags(*command);
     run = [options] { return RunMix(*options); };
   });
 }

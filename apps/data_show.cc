@@ -1,6 +1,7 @@
 // `ulmus data show`: instances of a dataset, decoded, with document borders and masks.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -72,8 +73,9 @@ struct Instance {
     return segments;
   }
   int64_t Targets(const Segment& segment) const {
-    int64_t targets = 0;
-    for (size_t i = segment.begin; i < segment.end; ++i) targets += loss_mask[i];
+    int64_t targets = 0;  // nothing predicts the first token
+    for (size_t i = std::max<size_t>(segment.begin, 1); i < segment.end; ++i)
+      targets += loss_mask[i];
     return targets;
   }
 };
@@ -191,7 +193,7 @@ void AddDataShow(CLI::App& app, Run& run) {
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 24))
       ->default_str("8192");
   command->add_option("--group-size", options->group_size, "packed: files packed together")
-      ->check(CLI::PositiveNumber)
+      ->check(AtLeast(1))
       ->capture_default_str();
   command->add_flag("--fragment", options->fragment, "packed: cut long documents, drop nothing");
   command->add_option("--instance", options->instance, "First instance to show")

@@ -74,6 +74,7 @@ TEST_F(Data, ShowsBordersAndPadding) {
   const json instance = json::parse(shown.text)["instances"][0];
   ASSERT_EQ(instance["segments"].size(), 3u);
   EXPECT_EQ(instance["segments"][0]["end"], 5);
+  EXPECT_EQ(instance["segments"][0]["targets"], 4);
   EXPECT_EQ(instance["segments"][1]["targets"], 3);
   EXPECT_EQ(instance["segments"][2]["segment"], 0);
   EXPECT_EQ(instance["segments"][2]["targets"], 0);
@@ -295,6 +296,7 @@ TEST_F(Data, FailsWithTheCodeOfTheReason) {
   narrow[3] = 0x00060009;
   Write("narrow.npy", narrow);
   Write("empty.npy", {});
+  ASSERT_EQ(RunShell("mkfifo " + At("pipe.npy")).exit_code, 0);
   const std::string index = At("i.json");
   ASSERT_EQ(RunData("index " + At("a.npy") + " --sequence-length 4 --out " + index).exit_code, 0);
   const std::string mix = "mix " + At("mix.txt") +
@@ -317,7 +319,13 @@ TEST_F(Data, FailsWithTheCodeOfTheReason) {
       {"stats " + At("a.npy") + " --pad 200000", 2, "--pad 200000"},
       {"index " + At("a.npy") + " --sequence-length 4 --out /dev/null", 2, "not a regular file"},
       {"audit --instances 9223372036854775807 --ids " + At("mix.txt"), 2, "instances: expected 1"},
-      {"index " + At("a.npy") + " --sequence-length 0 --out x", 2, "sequence-length"},
+      {"index " + At("a.npy") + " --sequence-length 0 --out x", 2,
+       "--sequence-length: 0: must be a whole number from 1 on"},
+      {"audit tiny --hosts 4,0", 2, "--hosts: 0: must be a whole number from 1 on"},
+      {"audit tiny --instances 5", 2, "--instances: the recipe's data says it"},
+      {"audit tiny --ids " + At("mix.txt") + " --hosts 2", 2, "--hosts: --ids FILE judges"},
+      {"audit --ids " + At("mix.txt") + " --instances 5 --set a=1", 2, "--set: there is no recipe"},
+      {"audit tiny --resize 8:4", 2, "resize `8:4`"},
       {mix + "--ratio cc=0.5", 2, "--ratio cc=0.5: given twice for cc"},
       {mix + "--repeat cc=2 --repeat cc=3", 2, "--repeat cc=3: given twice for cc"},
       {mix + "--repeat dclm=2", 2, "it has cc, wiki"},
@@ -333,6 +341,8 @@ TEST_F(Data, FailsWithTheCodeOfTheReason) {
        3, "empty.npy: holds no token"},
       {"index " + At("a.npy") + " --sequence-length 100 --out " + At("e.json"), 2,
        "no file holds that many"},
+      {"stats " + At("pipe.npy"), 2, "pipe.npy: not a regular file"},
+      {"index " + At("a.npy") + " --sequence-length 4 --out \"\"", 2, "--out: empty"},
       {"", 2, "subcommand"},
   };
   for (const auto& c : cases) {
