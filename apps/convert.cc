@@ -6,6 +6,7 @@
 
 #include "apps/commands.h"
 #include "apps/convert_plan.h"
+#include "apps/model_options.h"  // WholeNumber
 #include "base/log.h"
 #include "base/stop_signal.h"  // CatchStopSignals
 #include "checkpoint/contained_file.h"
@@ -13,6 +14,7 @@
 #include "checkpoint/hf_directory.h"
 #include "checkpoint/native.h"
 #include "checkpoint/open.h"
+#include "checkpoint/run_checkpoints.h"  // StepOf
 
 namespace ulmus::apps {
 namespace {
@@ -24,6 +26,8 @@ using checkpoint::TensorInfo;
 using checkpoint::TensorSink;
 using checkpoint::WeightFormat;
 using Json = nlohmann::ordered_json;
+
+constexpr uint64_t kMaxRows = INT32_MAX;  // of embedding and head: token ids are i32
 
 struct Options {
   std::string source, destination;
@@ -103,8 +107,14 @@ bool IsAtOrBelow(const Path& inner, const Path& outer) {
   return std::mismatch(b.begin(), b.end(), a.begin(), a.end()).first == b.end();
 }
 
+// The last name of a path, also if a slash follows it.
+std::string FolderName(const Path& path) {
+  return (path.has_filename() ? path : path.parent_path()).filename().string();
+}
+
 Status CheckDestination(const Options& options) {
   const Path destination = options.destination;
+  if (destination.empty()) return InvalidArgumentError("DST is empty; name the directory to write");
   if (IsAtOrBelow(options.source, destination)) {
     return InvalidArgumentError("{}: SRC is DST or lies in it; name another DST", destination);
   }
@@ -192,6 +202,8 @@ Result<Output> CreateUlmusOutput(const Options& options, const ConvertPlan& plan
   output.num_files = static_cast<int64_t>(plan.copies.size());
   checkpoint::NativeWriterOptions writer_options;
   writer_options.overwrite = options.overwrite;
+  // A run only reads what has the step of its name.
+  writer_options.step = checkpoint::StepOf(FolderName(options.destination)).value_or(0);
   output.sink = TRY(checkpoint::NativeWriter::Create(options.destination,
                                                      SortedTargets(plan.copies), writer_options));
   return output;
@@ -311,16 +323,17 @@ void AddConvert(CLI::App& app, Run& run) {
   command->add_option("--max-shard-size", options->max_shard_size,
                       "Largest file of an hf directory: 5GB (default), 3GiB, bytes. Without it "
                       "weights that came from an hf directory get its very files again");
-  CLI::Option* pad = command->add_option("--pad-vocab", options->pad_vocab,
-                                         "To ulmus: embedding and head get zero rows up to a "
-                                         "multiple of N (OLMo-core: 128); cut again "
-                                         "on the way to hf");
+  CLI::Option* pad = command
+                         ->add_option("--pad-vocab", options->pad_vocab,
+                                      "To ulmus: embedding and head get zero rows up to a "
+                                      "multiple of N (OLMo-core: 128); cut again "
+                                      "on the way to hf")
+                         ->check(WholeNumber(1, kMaxRows));
   command
       ->add_option("--vocab-size", options->vocab_size,
                    "Embedding and head get exactly N rows, cut or zero; config.json says so")
-      ->check(CLI::PositiveNumber)
+      ->check(WholeNumber(1, kMaxRows))
       ->excludes(pad);
-  pad->check(CLI::PositiveNumber);
   command->add_option("--config", options->config,
                       "config.json of the model, for a source that has none or another");
   command->add_flag("--keep-extra", options->keep_extra,

@@ -12,17 +12,6 @@ namespace {
 
 constexpr std::string_view kPrefix = "step-";
 
-std::optional<int64_t> StepOf(std::string_view name) {
-  if (!name.starts_with(kPrefix)) return std::nullopt;
-  const std::string_view digits = name.substr(kPrefix.size());
-  int64_t step = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), step);
-  if (error != std::errc() || end != digits.data() + digits.size() || step < 0) return std::nullopt;
-  // "step-7" is a folder of somebody else: it would be step 7 under a second name.
-  if (StepPath("", step) != Path(name)) return std::nullopt;
-  return step;
-}
-
 Result<std::unique_ptr<NativeReader>> OpenNamed(const Path& path, int64_t step,
                                                 const VerifyOptions& verify) {
   std::unique_ptr<NativeReader> reader = TRY(NativeReader::Open(path, verify));
@@ -39,6 +28,17 @@ bool IsOfTheMachine(const Status& status) {
 }
 
 }  // namespace
+
+std::optional<int64_t> StepOf(std::string_view name) {
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  const std::string_view digits = name.substr(kPrefix.size());
+  int64_t step = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), step);
+  if (error != std::errc() || end != digits.data() + digits.size() || step < 0) return std::nullopt;
+  // "step-7" is a folder of somebody else: it would be step 7 under a second name.
+  if (StepPath("", step) != Path(name)) return std::nullopt;
+  return step;
+}
 
 Path StepPath(const Path& folder, int64_t step) {
   return folder / fmt::format("{}{:08}", kPrefix, step);

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/file.h"
@@ -18,6 +19,9 @@ inline constexpr std::string_view kRunFolder = "checkpoints";  // inside a run d
 
 // Eight digits, so that names sort by step; more where needed.
 Path StepPath(const Path& folder, int64_t step);
+
+// Of a folder named so, without what stands before it; none for any other name.
+std::optional<int64_t> StepOf(std::string_view name);
 
 // Steps of all folders named so, ascending, whole or not. Empty if there is no such folder.
 Result<std::vector<int64_t>> ListSteps(const Path& folder);
