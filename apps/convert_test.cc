@@ -8,6 +8,7 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -15,6 +16,7 @@
 #include "base/file.h"
 #include "checkpoint/hf_directory.h"
 #include "checkpoint/open.h"
+#include "checkpoint/safetensors_file.h"
 #include "checkpoint/testing/memory_source.h"
 
 namespace ulmus::apps {
@@ -228,6 +230,21 @@ TEST_F(Convert, VocabularyRowsAreAddedAsZerosAndCutAgain) {
   ExpectNothingAt("cut");
 }
 
+TEST_F(Convert, NumbersOutOfRangeAreRefusedWithTheRange) {
+  WriteModel("from");
+  const std::string huge = "9223372036854775807";
+  for (const char* option : {"--vocab-size", "--pad-vocab"}) {
+    for (const std::string& value : {std::string("0"), std::string("-1"), huge, "1" + huge}) {
+      const Output output =
+          RunConvert(Arg("from") + Arg("to") + fmt::format("{} {}", option, value));
+      EXPECT_EQ(output.exit_code, 2) << output.text;
+      EXPECT_THAT(output.text, HasSubstr("expected a whole number from 1 to 2147483647"));
+    }
+  }
+  EXPECT_EQ(RunConvert(Arg("from") + "\"\"").exit_code, 2);
+  ExpectNothingAt("to");
+}
+
 TEST_F(Convert, HeadersHaveTheTypeAskedForAndIntegersStay) {
   auto types = Typed(ModelShapes(), DType::kBF16);
   types["buffers.steps"] = {DType::kI64, {3}};
@@ -284,13 +301,98 @@ TEST_F(Convert, MissingExtraAndReshapedTensorsAreOneTable) {
   }
 }
 
+bool IsNorm(const std::string& name) { return name.find("norm") != std::string::npos; }
+
 TEST_F(Convert, NormGainsSurviveTheRoundTrip) {
   WriteModel("from");
   ASSERT_EQ(RunConvert(Arg("from") + Arg("u")).exit_code, 0);
   ASSERT_EQ(RunConvert(Arg("u") + Arg("to") + "--max-shard-size 3KB").exit_code, 0);
-  for (const char* name :
-       {"model.layers.0.self_attn.q_norm.weight", "model.layers.1.self_attn.k_norm.weight"})
+  for (const auto& [name, shape] : ModelShapes()) {
+    if (!IsNorm(name)) continue;
     EXPECT_EQ(Tensor("to", name), Tensor("from", name)) << name;
+  }
+}
+
+// A gain is as wide as its whole projection: 32 for queries, 16 for keys, heads of 8.
+TEST_F(Convert, NormGainsThatAreAbsentOrOfAnotherWidthAreRefused) {
+  const std::string q = "model.layers.1.self_attn.q_norm.weight",
+                    k = "model.layers.0.self_attn.k_norm.weight";
+  const struct {
+    std::string name;
+    std::optional<Shape> shape;  // none: left out
+    const char* message;
+  } rows[] = {{q, {}, "missing"},
+              {k, {}, "missing"},
+              {"model.norm.weight", {}, "missing"},
+              {"model.layers.1.post_feedforward_layernorm.weight", {}, "missing"},
+              {q, Shape{8}, "found [8], expected [32]"},       // one gain for all heads
+              {k, Shape{32}, "found [32], expected [16]"},     // as many heads as queries
+              {k, Shape{2, 8}, "found [2,8], expected [16]"},  // the same bytes
+              {q, Shape{1, 32}, "found [1,32], expected [32]"}};
+  for (const auto& row : rows) {
+    auto shapes = ModelShapes();
+    shapes.erase(row.name);
+    if (row.shape) shapes[row.name] = *row.shape;
+    std::filesystem::remove_all(At("from"));
+    WriteModel("from", Typed(shapes, DType::kBF16));
+    const Output output = RunConvert(Arg("from") + Arg("to"));
+    EXPECT_EQ(output.exit_code, 3) << output.text;
+    EXPECT_THAT(output.text, AllOf(HasSubstr(row.name), HasSubstr(row.message)));
+    ExpectNothingAt("to");
+  }
+}
+
+// Every float type to every other, both ways: what headers and config.json say is what was asked.
+TEST_F(Convert, AllHeadersHaveTheTypeAskedForInBothDirections) {
+  for (const DType from : {DType::kBF16, DType::kF32}) {
+    for (const char* name : {"from", "u"}) std::filesystem::remove_all(At(name));
+    WriteModel("from", Typed(ModelShapes(), from));
+    ASSERT_EQ(RunConvert(Arg("from") + Arg("u")).exit_code, 0);
+    for (const DType to : {DType::kBF16, DType::kF16, DType::kF32}) {
+      const std::string dtype = "--dtype " + std::string(Name(to));
+      for (const char* name : {"late", "early"}) std::filesystem::remove_all(At(name));
+      ASSERT_EQ(RunConvert(Arg("u") + Arg("late") + dtype).exit_code, 0);
+      ASSERT_EQ(RunConvert(Arg("from") + Arg("early") + dtype + " --format hf").exit_code, 0);
+      for (const char* folder : {"late", "early"}) {
+        const auto source = checkpoint::HfDirectory::Open(At(folder));
+        ASSERT_TRUE(source.ok()) << source.status().message();
+        ASSERT_EQ((*source)->tensors().size(), ModelShapes().size());
+        for (const TensorInfo& tensor : (*source)->tensors())
+          EXPECT_EQ(tensor.type.dtype, to) << folder << " " << tensor.name;
+      }
+      EXPECT_EQ(Tensor("late", "model.norm.weight"), Tensor("early", "model.norm.weight"));
+    }
+  }
+}
+
+// The index names the files that are there and no other, none of them empty, and all tensors.
+TEST_F(Convert, IndexAndFilesAgreeForTiedAndUntiedHeads) {
+  for (const bool tied : {false, true}) {
+    for (const char* name : {"from", "u"}) std::filesystem::remove_all(At(name));
+    WriteModel("from", Typed(ModelShapes(tied), DType::kBF16), 1'000'000'000, tied);
+    ASSERT_EQ(RunConvert(Arg("from") + Arg("u")).exit_code, 0);
+    for (const char* size : {"1", "3KB", "5000"}) {
+      std::filesystem::remove_all(At("to"));
+      ASSERT_EQ(RunConvert(Arg("u") + Arg("to") + "--max-shard-size " + size).exit_code, 0);
+      const json index = json::parse(ReadFile(At("to") / "model.safetensors.index.json").value());
+      std::map<std::string, int> tensors_of, files;
+      for (const auto& [tensor, file] : index["weight_map"].items()) {
+        EXPECT_TRUE(ModelShapes(tied).contains(tensor)) << tensor;
+        ++tensors_of[file.get<std::string>()];
+      }
+      EXPECT_EQ(index["weight_map"].size(), ModelShapes(tied).size());
+      int64_t total = 0;
+      for (const auto& [name, shape] : ModelShapes(tied)) total += 2 * shape.num_elements();
+      EXPECT_EQ(index["metadata"]["total_size"], total);
+      for (const auto& [name, bytes] : Contents(At("to"))) {
+        if (!name.ends_with(".safetensors")) continue;
+        const auto file = checkpoint::SafetensorsSource::Open(At("to") / name);
+        ASSERT_TRUE(file.ok()) << file.status().message();
+        files[name] = static_cast<int>((*file)->tensors().size());
+      }
+      EXPECT_EQ(files, tensors_of) << "tied " << tied << " size " << size;
+    }
+  }
 }
 
 TEST_F(Convert, ATiedModelHasNoHeadAndAnUntiedOneMust) {
