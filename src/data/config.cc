@@ -12,6 +12,7 @@
 #include "data/mix_list.h"
 #include "data/mixture.h"
 #include "data/packed.h"
+#include "data/selection.h"
 #include "data/sniff.h"
 #include "data/token_files.h"
 
@@ -297,6 +298,8 @@ StructSchema<DataConfig> MakeSchema() {
         {.help = "packed: files packed together", .min = 1});
   s.Add("source_permutation_seed", &C::source_permutation_seed,
         {.help = "shuffles the files as OLMo-core does; -1: not", .min = -1});
+  s.Add("select", &C::select,
+        {.help = "file of u32 instance numbers: the dataset is these, in this order; empty: all"});
   s.Add("document_mask", &C::document_mask,
         {.help = "attention and positions stay within documents"});
   s.Add("global_batch", &C::global_batch, {.help = "instances of an optimizer step", .min = 1});
@@ -336,15 +339,28 @@ const StructSchema<DataConfig>& DataSchema() {
   return schema;
 }
 
-Result<std::unique_ptr<InstanceSource>> OpenSource(const DataConfig& config) {
-  TRY(CheckIds(config));
-  TRY(CheckFileKeys(config));
+namespace {
+
+// Before data.select.
+Result<std::unique_ptr<InstanceSource>> OpenAll(const DataConfig& config) {
   if (!config.index.empty()) return OpenIndexed(config);
   if (!config.sources.empty()) {
     PlannedMixture mixture = TRY(PlanSources(config));
     return MakeMixture(std::move(mixture.files), mixture.options, mixture.plan, IdsOf(config));
   }
   return OpenListed(config);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<InstanceSource>> OpenSource(const DataConfig& config) {
+  TRY(CheckIds(config));
+  TRY(CheckFileKeys(config));
+  auto all = TRY(OpenAll(config));
+  if (config.select.empty()) return all;
+  const std::vector<PathRemap> remaps = TRY(RemapsOf(config));
+  const Path ids = TRY(LocalPath(config.select, config.base_dir, remaps));
+  return MakeSelection(std::move(all), ids);
 }
 
 Result<PlannedMixture> OpenMixture(const DataConfig& config) {

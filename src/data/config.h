@@ -51,6 +51,7 @@ struct DataConfig {
   std::string long_documents = "truncate";
   int64_t source_group_size = 1;
   int64_t source_permutation_seed = -1;
+  std::string select;
   bool document_mask = false;
   // Batches.
   int64_t global_batch = 512;  // OLMo 3 7B: 4 Mi tokens
