@@ -59,18 +59,21 @@ AdamWTensor AdamWUpdate(const AdamWTensor& tensor, Value grad, const AdamWStep& 
               v = Convert(tensor.exp_avg_sq, DType::kF32, loc);
 
   const Value decayed = tensor.weight * spread(1.0 - lr * weight_decay);
-  const Value exp_avg = m + spread(first.rate) * (grad - m);
-  const Value exp_avg_sq = v * spread(1.0 - second.rate) + spread(second.rate) * Square(grad, loc);
+  // The weight moves by the moments as they are kept, rounded: PyTorch's update in place.
+  const Value exp_avg = Convert(m + spread(first.rate) * (grad - m), tensor.exp_avg.dtype(), loc),
+              exp_avg_sq =
+                  Convert(v * spread(1.0 - second.rate) + spread(second.rate) * Square(grad, loc),
+                          tensor.exp_avg_sq.dtype(), loc);
   const Value denominator =
-      Sqrt(exp_avg_sq, loc) / spread(Sqrt(second.correction, loc)) + options.eps;
-  const Value weight = decayed - spread(lr / first.correction) * exp_avg / denominator;
+      Sqrt(Convert(exp_avg_sq, DType::kF32, loc), loc) / spread(Sqrt(second.correction, loc)) +
+      options.eps;
+  const Value weight =
+      decayed - spread(lr / first.correction) * Convert(exp_avg, DType::kF32, loc) / denominator;
 
   // A select, not a product with 0 or 1: 0 * NaN would poison the state on a skipped step.
   const Value apply = spread(step.apply);
-  return {
-      Select(apply, weight, tensor.weight, loc),
-      Select(apply, Convert(exp_avg, tensor.exp_avg.dtype(), loc), tensor.exp_avg, loc),
-      Select(apply, Convert(exp_avg_sq, tensor.exp_avg_sq.dtype(), loc), tensor.exp_avg_sq, loc)};
+  return {Select(apply, weight, tensor.weight, loc), Select(apply, exp_avg, tensor.exp_avg, loc),
+          Select(apply, exp_avg_sq, tensor.exp_avg_sq, loc)};
 }
 
 }  // namespace ulmus::optim
