@@ -96,8 +96,9 @@ class CompiledStep {
     CHECK(client.ok(), "{}", client.status().message());
     client_ = *client;
     // Without LLVM's optimizations, which take most of the time for a model of this size.
-    auto executable =
-        client_->Compile(program_, {.overrides = {{"xla_backend_optimization_level", int64_t{0}}}});
+    pjrt::CompileOptions quick;
+    quick.overrides["xla_backend_optimization_level"] = int64_t{0};
+    auto executable = client_->Compile(program_, quick);
     CHECK(executable.ok(), "{}", executable.status().message());
     executable_ = *std::move(executable);
   }
